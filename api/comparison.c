@@ -11,13 +11,13 @@
 #include "cost/simulate/trace_error.h"
 
 /* The handles of a comparison under way. */
-typedef struct Comparing {
+typedef struct ComparisonHandles {
     AmSimulation simulation;
     Arena arena; /* of the events: a simulation releases what came into its own while it ran */
     Text text;
-} Comparing;
+} ComparisonHandles;
 
-static AmStatus compare(Comparing *self, const AmPlan *plan, const AmCluster *cluster,
+static AmStatus compare(ComparisonHandles *self, const AmPlan *plan, const AmCluster *cluster,
                         const AmOptions *options, AmFormat format, const AmCallbacks *callbacks,
                         AmError *error) {
     const char *path = option_text(options, "trace");
@@ -51,7 +51,7 @@ AmStatus am_compare(const AmPlan *plan, const AmCluster *cluster, AmFormat forma
                        options ? options->dashes : "");
     TRY(api_copy_callbacks(&own, callbacks, error));
     TRY(api_check_format(format, false, error));
-    Comparing *self = calloc(1, sizeof *self);
+    ComparisonHandles *self = calloc(1, sizeof *self);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     self->text.is_styled = format == AM_FORMAT_TERMINAL;
     API_IN_C_LOCALE(status, compare(self, plan, cluster, options, format, &own, error), error);

@@ -71,7 +71,7 @@ typedef struct Bench {
 } Bench;
 
 /* The measurements of a group so far. */
-typedef struct Measuring {
+typedef struct MeasuredRuns {
     const Group *group;
     const Run *runs;
     bool is_measured[MOST_RUNS];
@@ -79,7 +79,7 @@ typedef struct Measuring {
     int32_t sample[MOST_RUNS];  /* that a measurement reveals */
     int32_t count, chosen;      /* the run that was measured fastest; -1: none has a time */
     double best;                /* of those observed; INFINITY: none */
-} Measuring;
+} MeasuredRuns;
 
 static void check(AmStatus status, const AmError *error) {
     if (status == AM_OK) return;
@@ -89,13 +89,13 @@ static void check(AmStatus status, const AmError *error) {
 
 /* ---- measurings ---- */
 
-static double observe(const Measuring *self, int32_t k, bool is_short) {
+static double observe(const MeasuredRuns *self, int32_t k, bool is_short) {
     const Run *run = &self->runs[k];
     if (run->sample_count == 0) return run->measured;
     return is_short ? run->short_samples[self->sample[k]] : run->samples[self->sample[k]];
 }
 
-static void measure(Measuring *self, int32_t k) {
+static void measure(MeasuredRuns *self, int32_t k) {
     self->is_measured[k] = true;
     self->observed[k] = observe(self, k, false);
     self->count++;
@@ -104,13 +104,13 @@ static void measure(Measuring *self, int32_t k) {
     self->chosen = k;
 }
 
-static double regret_of(const Measuring *self) {
+static double regret_of(const MeasuredRuns *self) {
     return (self->chosen < 0 ? self->group->worst : self->runs[self->chosen].measured) / self->group->best -
            1;
 }
 
-static Measuring begin_measuring(const Bench *bench, const Group *group, uint64_t seed) {
-    Measuring measuring = {
+static MeasuredRuns begin_measuring(const Bench *bench, const Group *group, uint64_t seed) {
+    MeasuredRuns measuring = {
         .group = group, .runs = &bench->runs[group->first], .best = INFINITY, .chosen = -1};
     for (int32_t k = 0; k < group->count; k++)
         if (measuring.runs[k].sample_count > 0)
@@ -120,7 +120,7 @@ static Measuring begin_measuring(const Bench *bench, const Group *group, uint64_
 }
 
 /* Adds the measurements of a group so far. */
-static void add_measurements(Correction *correction, const Measuring *self) {
+static void add_measurements(Correction *correction, const MeasuredRuns *self) {
     for (int32_t k = 0; k < self->group->count; k++)
         if (self->is_measured[k] && self->observed[k] > 0 && self->runs[k].predicted > 0)
             correction_add(correction, &self->runs[k].features, self->runs[k].predicted, self->observed[k]);
@@ -132,7 +132,7 @@ static double prior_score(const Run *run) {
     return log(run->predicted) + (run->fits ? 0 : 100);
 }
 
-static double neighbour_score(const Bench *bench, const Measuring *self, int32_t k) {
+static double neighbour_score(const Bench *bench, const MeasuredRuns *self, int32_t k) {
     double sum = 0;
     int32_t count = 0;
     for (int32_t g = 0; g < bench->group_count; g++) {
@@ -161,7 +161,7 @@ static double kernel(const Run *a, const Run *b) {
 }
 
 /* Minus the expected improvement of the best time by a process over errors of the simulator. */
-static void process_scores(double *scores, const Bench *bench, const Measuring *self) {
+static void process_scores(double *scores, const Bench *bench, const MeasuredRuns *self) {
     static double factor[STEPS * STEPS], errors[STEPS], across[STEPS];
     const Run *known[STEPS];
     double times[STEPS];
@@ -201,7 +201,7 @@ static double limited(double value) {
 }
 
 /* The row of each run that is not measured. */
-static void fill_rows(float (*rows)[ROW], const Bench *bench, const Measuring *self) {
+static void fill_rows(float (*rows)[ROW], const Bench *bench, const MeasuredRuns *self) {
     Correction fit = bench->prior;
     double weights[CORRECTION_TERMS], least = INFINITY, least_corrected = INFINITY;
     add_measurements(&fit, self);
@@ -237,7 +237,7 @@ static void fill_rows(float (*rows)[ROW], const Bench *bench, const Measuring *s
 }
 
 /* The scores of runs by a network: lower is better. */
-static void network_scores(double *scores, float (*rows)[ROW], const Bench *bench, const Measuring *self,
+static void network_scores(double *scores, float (*rows)[ROW], const Bench *bench, const MeasuredRuns *self,
                            Agent *agent) {
     static float values[MOST_RUNS];
     AmError error = {0};
@@ -248,14 +248,14 @@ static void network_scores(double *scores, float (*rows)[ROW], const Bench *benc
             -(double)values[k] + 1e-6 * prior_score(&self->runs[k]); /* equal values: by the simulator */
 }
 
-static int32_t least_of(const double *scores, const Measuring *self) {
+static int32_t least_of(const double *scores, const MeasuredRuns *self) {
     int32_t best = -1;
     for (int32_t k = 0; k < self->group->count; k++)
         if (!self->is_measured[k] && (best < 0 || scores[k] < scores[best])) best = k;
     return best;
 }
 
-static int32_t random_run(const Measuring *self, Random *random) {
+static int32_t random_run(const MeasuredRuns *self, Random *random) {
     int64_t left = random_below(random, self->group->count - self->count);
     for (int32_t k = 0;; k++)
         if (!self->is_measured[k] && left-- == 0) return k;
@@ -267,7 +267,7 @@ static void play(Agent *agent, const Bench *bench, const Group *group, double ep
     uint64_t seed = has_samples ? (uint64_t)random_below(random, INT64_MAX) : 0;
     static float rows[MOST_RUNS][ROW], before[ROW];
     static double scores[MOST_RUNS];
-    Measuring measuring = begin_measuring(bench, group, seed);
+    MeasuredRuns measuring = begin_measuring(bench, group, seed);
     AmError error = {0};
     double reward = 0;
     for (int32_t step = 0; step <= HORIZON; step++) {
@@ -345,7 +345,7 @@ static Correction fit_prior(const Bench *bench, int32_t fold) {
     return fit;
 }
 
-static int32_t choose(const Bench *bench, const Measuring *measuring, Contestant by, Agent *agent,
+static int32_t choose(const Bench *bench, const MeasuredRuns *measuring, Contestant by, Agent *agent,
                       Random *random) {
     static double scores[MOST_RUNS];
     static float rows[MOST_RUNS][ROW];
@@ -369,7 +369,7 @@ static int32_t choose(const Bench *bench, const Measuring *measuring, Contestant
 static double halve(const Bench *bench, const Group *group, int32_t measurements, uint64_t seed) {
     static double scores[MOST_RUNS];
     static bool is_over[MOST_RUNS];
-    Measuring measuring = begin_measuring(bench, group, seed);
+    MeasuredRuns measuring = begin_measuring(bench, group, seed);
     int32_t shorts = measurements > 1 ? measurements * SHORT_COST / 2 : 0,
             full = measurements - (measurements > 1 ? measurements / 2 : 0);
     if (shorts > group->count) full = measurements - group->count / SHORT_COST;
@@ -388,7 +388,7 @@ static double halve(const Bench *bench, const Group *group, int32_t measurements
 }
 
 static void contest(const Bench *bench, const Group *group, Contestant by, Agent *agent, uint64_t seed) {
-    Measuring measuring = begin_measuring(bench, group, seed);
+    MeasuredRuns measuring = begin_measuring(bench, group, seed);
     Random random;
     if (by >= BY_CORRECTION && measuring.runs[0].sample_count == 0) return;
     random_seed(&random, random_at(seed, by, (uint64_t)group->number));

@@ -16,7 +16,7 @@
 #define REFINEMENTS  4    /* bisections between an infeasible and a feasible value */
 #define REFINED_WORK 4000 /* the largest number of a module's instructions for which they are made */
 
-typedef struct Relaxing {
+typedef struct RemedySearch {
     Arena *arena;
     PlanContext *whole;
     const Cluster *cluster;
@@ -25,9 +25,9 @@ typedef struct Relaxing {
     const SearchResult *failed;
     json_t *found;
     Text *line;
-} Relaxing;
+} RemedySearch;
 
-static bool is_interrupted(const Relaxing *self) {
+static bool is_interrupted(const RemedySearch *self) {
     return stop_flag_is_set(self->options->request->callbacks.interrupted);
 }
 
@@ -40,7 +40,7 @@ typedef struct Change {
     const Plan *initial; /* to start from, or NULL */
 } Change;
 
-static Change no_change(const Relaxing *self) {
+static Change no_change(const RemedySearch *self) {
     const SearchRequest *request = self->options->request;
     return (Change){.cluster = self->cluster,
                     .kind = self->options->kind,
@@ -50,7 +50,7 @@ static Change no_change(const Relaxing *self) {
 }
 
 /* Searches briefly with a change; *seconds is NAN if no plan fits. */
-static AmStatus try_search(const Relaxing *self, const Change *change, double *seconds, AmError *error) {
+static AmStatus try_search(const RemedySearch *self, const Change *change, double *seconds, AmError *error) {
     SearchRequest request;
     SearchOptions few = search_with_request(self->options, &request);
     MicroBatching settings = *self->settings;
@@ -77,7 +77,7 @@ static AmStatus try_search(const Relaxing *self, const Change *change, double *s
     return am_pass_error(status, &refusal, error);
 }
 
-static void add(Relaxing *self, const char *kind, const char *change, double seconds) {
+static void add(RemedySearch *self, const char *kind, const char *change, double seconds) {
     text_append(self->line, "%s%s (a step of ",
                 json_array_size(self->found) ? ", or " : "; would fit: ", change);
     text_append_seconds(self->line, seconds);
@@ -88,7 +88,7 @@ static void add(Relaxing *self, const char *kind, const char *change, double sec
 
 /* Returns the cluster of a changed description, whose reference it takes; NULL: the description is not valid.
  */
-static Cluster *changed_cluster(const Relaxing *self, json_t *description) {
+static Cluster *changed_cluster(const RemedySearch *self, json_t *description) {
     Cluster *cluster = NULL;
     AmError refusal = {0};
     if (description) cluster_from_json(&cluster, self->arena, description, "", &refusal);
@@ -96,21 +96,21 @@ static Cluster *changed_cluster(const Relaxing *self, json_t *description) {
     return refusal.code == AM_OK ? cluster : NULL;
 }
 
-static json_t *copy_description(const Relaxing *self) {
+static json_t *copy_description(const RemedySearch *self) {
     json_t *shared = cluster_to_json(self->cluster), *copy = json_deep_copy(shared);
     json_decref(shared);
     return copy;
 }
 
 /* Returns the number of bisections of a change; a search over any number of stages takes long. */
-static int32_t refinements(const Relaxing *self) {
+static int32_t refinements(const RemedySearch *self) {
     bool is_small = self->whole->canonical->instruction_count <= REFINED_WORK;
     if (!is_small || is_interrupted(self)) return 0;
     return search_spans_stages(self->options) ? REFINEMENTS / 2 : REFINEMENTS;
 }
 
 /* Searches with a fraction of three digits. `initial`: the only plan to start from, or NULL. */
-static AmStatus try_fraction(const Relaxing *self, double fraction, const Plan *initial, double *seconds,
+static AmStatus try_fraction(const RemedySearch *self, double fraction, const Plan *initial, double *seconds,
                              AmError *error) {
     Change change = no_change(self);
     change.memory_fraction = fraction;
@@ -127,7 +127,7 @@ static double round_fraction(double fraction) {
 
 /* Reports the fraction that the nearest plan needs, or a larger one if no search finds a plan with it.
  * Bisection then looks for a smaller fraction. */
-static AmStatus relax_fraction(Relaxing *self, AmError *error) {
+static AmStatus relax_fraction(RemedySearch *self, AmError *error) {
     bool is_hybrid = search_spans_stages(self->options);
     double least = self->options->request->constraints.memory_fraction, seconds = NAN, trial;
     double fraction = memory_enough_fraction(&self->failed->nearest_fit, self->cluster);
@@ -155,7 +155,7 @@ static AmStatus relax_fraction(Relaxing *self, AmError *error) {
 }
 
 /* Reports a larger fraction of the memory, or if that is not enough, devices with more memory. */
-static AmStatus relax_memory(Relaxing *self, AmError *error) {
+static AmStatus relax_memory(RemedySearch *self, AmError *error) {
     const MemoryFit *fit = &self->failed->nearest_fit;
     Change change = no_change(self);
     double seconds;
@@ -186,7 +186,7 @@ static AmStatus relax_memory(Relaxing *self, AmError *error) {
 
 /* Describes the cluster with `times` as many servers of each kind, or a single server with `times` as many
  * devices; rounded up. NULL: its topology does not allow more. */
-static json_t *more_devices(const Relaxing *self, double times) {
+static json_t *more_devices(const RemedySearch *self, double times) {
     json_t *description = copy_description(self), *row;
     bool many = json_object_get(description, "between_servers") != NULL;
     const char *key = many ? "count" : "devices";
@@ -205,7 +205,7 @@ static json_t *more_devices(const Relaxing *self, double times) {
 
 /* Searches with `times` as many devices, unless these are the *devices of before. *devices becomes their
  * number; 0: there is no such cluster. */
-static AmStatus try_devices(const Relaxing *self, double times, int32_t *devices, double *seconds,
+static AmStatus try_devices(const RemedySearch *self, double times, int32_t *devices, double *seconds,
                             AmError *error) {
     Change change = no_change(self);
     Cluster *cluster = changed_cluster(self, more_devices(self, times));
@@ -220,7 +220,7 @@ static AmStatus try_devices(const Relaxing *self, double times, int32_t *devices
     return status;
 }
 
-static AmStatus relax_devices(Relaxing *self, AmError *error) {
+static AmStatus relax_devices(RemedySearch *self, AmError *error) {
     double few = 1, times = 1, seconds = NAN, trial;
     int32_t found = 0;
     if (self->options->request->space.mesh) return AM_OK;
@@ -247,7 +247,7 @@ static AmStatus relax_devices(Relaxing *self, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus relax_micro_batches(Relaxing *self, AmError *error) {
+static AmStatus relax_micro_batches(RemedySearch *self, AmError *error) {
     int64_t batch = micro_batches_limit(self->whole), count = self->settings->micro_batches;
     for (int32_t k = 0; k < MOST_STEPS && count > 0; k++) {
         Change change = no_change(self);
@@ -264,7 +264,7 @@ static AmStatus relax_micro_batches(Relaxing *self, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus relax_storage(Relaxing *self, AmError *error) {
+static AmStatus relax_storage(RemedySearch *self, AmError *error) {
     Change change = no_change(self);
     double seconds;
     if (change.kind != SPACE_OPERATOR) return AM_OK;
@@ -275,7 +275,7 @@ static AmStatus relax_storage(Relaxing *self, AmError *error) {
 }
 
 /* Describes the fullest device of the nearest plan, and the operator at its peak. */
-static AmStatus describe_binding(json_t **binding, const Relaxing *self, AmError *error) {
+static AmStatus describe_binding(json_t **binding, const RemedySearch *self, AmError *error) {
     const SearchOptions *options = self->options;
     const SimulationOptions details = {.memory_fraction = options->request->constraints.memory_fraction,
                                        .with_details = true};
@@ -309,18 +309,18 @@ static AmStatus describe_binding(json_t **binding, const Relaxing *self, AmError
 AmStatus infeasible_report(InfeasibleReport *report, Arena *arena, PlanContext *whole, const Cluster *cluster,
                            const SearchOptions *options, const MicroBatching *settings,
                            const SearchResult *failed, AmError *error) {
-    static AmStatus (*const relaxations[])(Relaxing * self, AmError * error) = {
+    static AmStatus (*const relaxations[])(RemedySearch * self, AmError * error) = {
         relax_memory, relax_devices, relax_micro_batches, relax_storage};
     SearchOptions narrowed = *options;
     search_narrow(&narrowed);
-    Relaxing self = {.arena = arena,
-                     .whole = whole,
-                     .cluster = cluster,
-                     .options = &narrowed,
-                     .settings = settings,
-                     .failed = failed,
-                     .found = json_array(),
-                     .line = &report->line};
+    RemedySearch self = {.arena = arena,
+                         .whole = whole,
+                         .cluster = cluster,
+                         .options = &narrowed,
+                         .settings = settings,
+                         .failed = failed,
+                         .found = json_array(),
+                         .line = &report->line};
     json_t *binding = NULL;
     AmStatus status = describe_binding(&binding, &self, error);
     for (size_t k = 0; k < sizeof relaxations / sizeof *relaxations && status == AM_OK; k++)

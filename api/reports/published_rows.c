@@ -299,12 +299,12 @@ typedef struct ShapeTask {
     AmError error;
 } ShapeTask;
 
-typedef struct Predicting {
+typedef struct PredictionTasks {
     ShapeTask *tasks;
     Scratch *scratch;
     SearchWatch *watch;
     double memory_fraction;
-} Predicting;
+} PredictionTasks;
 
 static AmStatus open_module(PlanContext **whole, const TransformerShape *shape, AmError *error) {
     IrModule *module;
@@ -313,7 +313,7 @@ static AmStatus open_module(PlanContext **whole, const TransformerShape *shape, 
 }
 
 static void run_task(void *user, int32_t k) {
-    const Predicting *self = user;
+    const PredictionTasks *self = user;
     ShapeTask *task = &self->tasks[k];
     Arena *scratch = scratch_take(self->scratch);
     ShapeModule module = {0};
@@ -372,10 +372,10 @@ AmStatus published_predict(PublishedRow *rows, int32_t count, double memory_frac
                            AmError *error) {
     Arena arena = {0};
     PublishedRow **sorted = ARENA_ARRAY(&arena, PublishedRow *, count + 1);
-    Predicting self = {.tasks = ARENA_ARRAY(&arena, ShapeTask, count + 1),
-                       .watch = watch,
-                       .memory_fraction = memory_fraction,
-                       .scratch = scratch_create()};
+    PredictionTasks self = {.tasks = ARENA_ARRAY(&arena, ShapeTask, count + 1),
+                            .watch = watch,
+                            .memory_fraction = memory_fraction,
+                            .scratch = scratch_create()};
     AmStatus status = arena.failed || !self.scratch ? am_fail_memory(error, count) : AM_OK;
     int32_t used = 0, task_count = 0;
     for (int32_t k = 0; k < count && status == AM_OK; k++)

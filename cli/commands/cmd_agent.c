@@ -6,19 +6,19 @@
 #include "cli/commands/search_progress.h"
 
 /* A training with its line of progress; the lines of JSON are printed at its end. */
-typedef struct Training {
+typedef struct TrainingRun {
     const Cli *cli;
     Text log;
     SearchProgressLine progress;
-} Training;
+} TrainingRun;
 
 static void add_line(void *user, const char *json) {
-    Training *self = user;
+    TrainingRun *self = user;
     if (cli_has(self->cli, "--json")) text_append(&self->log, "%s\n", json);
 }
 
 static void note(void *user, AmMessage kind, const char *text) {
-    Training *self = user;
+    TrainingRun *self = user;
     (void)kind;
     search_progress_hold(&self->progress);
     cli_note(self->cli, "%s", text);
@@ -26,14 +26,14 @@ static void note(void *user, AmMessage kind, const char *text) {
 }
 
 static int show(void *user, const AmProgress *progress) {
-    return search_progress_show(&((Training *)user)->progress, progress);
+    return search_progress_show(&((TrainingRun *)user)->progress, progress);
 }
 
 /* Writes -o; an interrupted training writes it, too. Other work ends at once when interrupted. */
 static AmStatus write_agent(const Cli *cli, AmCommand command, AmError *error) {
     const char *path;
     AmOptions *options = NULL;
-    Training self = {.cli = cli};
+    TrainingRun self = {.cli = cli};
     bool is_training = command != AM_COMMAND_AGENT_GENERATE;
     TRY(cli_need(cli, "-o", &path, error));
     AmStatus status = cli_api_options(cli, command, &options, error);

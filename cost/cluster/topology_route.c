@@ -37,10 +37,10 @@ typedef struct Reached {
 } Reached;
 
 /* An edge in a search: its end and its cost. */
-typedef struct Crossing {
+typedef struct SearchEdge {
     int64_t picoseconds;
     int32_t edge, end;
-} Crossing;
+} SearchEdge;
 
 typedef struct TopologyRoutes {
     /* A tree: the directed edge towards the root, -1 there, and the edges to it. */
@@ -53,7 +53,7 @@ typedef struct TopologyRoutes {
     int32_t *slot_of;          /* [device_count] -1: not kept */
     int64_t *work;             /* [device_count] edges that searches for single routes have looked at */
     uint64_t *last_query, now; /* [slot_count] time of the last query */
-    Crossing *crossings;       /* [2 * edge_count] in the order of `leaving` */
+    SearchEdge *crossings;     /* [2 * edge_count] in the order of `leaving` */
     int64_t *least;            /* [vertex_count] picoseconds of the fastest edge there */
     /* State of the current search: */
     Distance *distance; /* [vertex_count]; INT64_MAX between searches */
@@ -103,7 +103,7 @@ static int64_t picoseconds(double seconds) {
 }
 
 /* Takes a crossing if it leads to its end on a better route than those before. */
-static void cross(TopologyRoutes *routes, const Distance *from, const Crossing *crossing) {
+static void cross(TopologyRoutes *routes, const Distance *from, const SearchEdge *crossing) {
     Distance further = {from->picoseconds + crossing->picoseconds, from->edges + 1};
     Distance *known = &routes->distance[crossing->end];
     bool is_new = is_nearer(&further, known);
@@ -118,7 +118,7 @@ static void cross(TopologyRoutes *routes, const Distance *from, const Crossing *
 /* Crosses the edges from a vertex to another one, which has few. */
 static void cross_to(const Topology *self, TopologyRoutes *routes, const Reached *from, int32_t end) {
     for (int32_t k = self->first_leaving[end]; k < self->first_leaving[end + 1]; k++) {
-        Crossing crossing = routes->crossings[k];
+        SearchEdge crossing = routes->crossings[k];
         if (crossing.end != from->vertex) continue;
         crossing.edge ^= 1;
         crossing.end = end;
@@ -144,7 +144,7 @@ static void find_nearby(const Topology *self, TopologyRoutes *routes, int32_t ta
         }
         routes->is_nearby[v] = true;
         for (int32_t k = first; k < end; k++) {
-            const Crossing *crossing = &routes->crossings[k];
+            const SearchEdge *crossing = &routes->crossings[k];
             int64_t further = reached.distance.picoseconds + crossing->picoseconds;
             if (further >= routes->ahead[crossing->end]) continue;
             if (routes->ahead[crossing->end] == INT64_MAX)
@@ -180,7 +180,7 @@ static int64_t cross_towards(const Topology *self, TopologyRoutes *routes, const
         return routes->nearby_count;
     }
     for (int32_t k = first; k < end; k++) {
-        const Crossing *crossing = &routes->crossings[k];
+        const SearchEdge *crossing = &routes->crossings[k];
         next = from->distance.picoseconds + crossing->picoseconds;
         if (!is_too_far(routes, next, crossing->end)) cross(routes, &from->distance, crossing);
     }
@@ -335,12 +335,12 @@ AmStatus topology_prepare_routes(Topology *self, Arena *arena, AmError *error) {
     routes->nearby = ARENA_ARRAY(arena, int32_t, vertices);
     routes->is_nearby = ARENA_ARRAY(arena, bool, vertices);
     routes->heap = ARENA_ARRAY(arena, Reached, 2 * self->edge_count + 1);
-    routes->crossings = ARENA_ARRAY(arena, Crossing, 2 * self->edge_count);
+    routes->crossings = ARENA_ARRAY(arena, SearchEdge, 2 * self->edge_count);
     if (arena->failed) return am_fail_memory(error, vertices);
     for (int32_t k = 0; k < 2 * self->edge_count; k++) {
         int32_t edge = self->leaving[k];
-        routes->crossings[k] = (Crossing){picoseconds(self->edges[edge / 2].latency_seconds), edge,
-                                          topology_edge_end(self, edge)};
+        routes->crossings[k] = (SearchEdge){picoseconds(self->edges[edge / 2].latency_seconds), edge,
+                                            topology_edge_end(self, edge)};
     }
     for (int32_t v = 0; v < vertices; v++) {
         routes->distance[v] = (Distance){INT64_MAX, 0};

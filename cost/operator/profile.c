@@ -205,14 +205,14 @@ static double distance(const Sample *sample, const StepEvent *event) {
 #define MOST_SCALED 4.0 /* squared octaves */
 
 /* The function that scales a sample to other sizes: a callback, or work. */
-typedef struct Scaling {
+typedef struct SampleScale {
     ProfileScale *scale; /* NULL: work */
     const void *user;
     double wanted; /* of the event in the query */
-} Scaling;
+} SampleScale;
 
 static bool find_seconds(const ProfileType *type, ProfileSource source, const StepEvent *of,
-                         const Scaling *scaling, double *seconds) {
+                         const SampleScale *scaling, double *seconds) {
     const Event *event = find_event(type, of, hash_of(of));
     const Sample *nearest[NEAREST];
     double distances[NEAREST], weights = 0, sum = 0;
@@ -247,13 +247,13 @@ static bool find_seconds(const ProfileType *type, ProfileSource source, const St
 
 bool profile_seconds(const ProfileType *type, ProfileSource source, const StepEvent *event, double work,
                      double *seconds) {
-    const Scaling by_work = {.wanted = work};
+    const SampleScale by_work = {.wanted = work};
     return find_seconds(type, source, event, &by_work, seconds);
 }
 
 bool profile_seconds_by(const ProfileType *type, ProfileSource source, const StepEvent *event,
                         ProfileScale *scale, const void *user, double *seconds) {
-    const Scaling scaling = {scale, user, scale(user, event->sizes)};
+    const SampleScale scaling = {scale, user, scale(user, event->sizes)};
     return find_seconds(type, source, event, &scaling, seconds);
 }
 

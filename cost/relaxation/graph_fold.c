@@ -8,14 +8,14 @@
 
 enum { FOLD_ROUNDS = 8 };
 
-typedef struct Numbering {
+typedef struct NumberTable {
     uint64_t *keys; /* open addressing; 0: empty */
     int32_t *numbers;
     int32_t capacity, count;
-} Numbering;
+} NumberTable;
 
-static bool numbering_open(Numbering *self, Arena *arena, int32_t most) {
-    *self = (Numbering){.capacity = 64};
+static bool numbering_open(NumberTable *self, Arena *arena, int32_t most) {
+    *self = (NumberTable){.capacity = 64};
     while (self->capacity < 2 * most) self->capacity *= 2;
     self->keys = ARENA_ARRAY(arena, uint64_t, self->capacity);
     self->numbers = ARENA_ARRAY(arena, int32_t, self->capacity);
@@ -23,7 +23,7 @@ static bool numbering_open(Numbering *self, Arena *arena, int32_t most) {
 }
 
 /* Returns the number of a key: the next one where it is new. */
-static int32_t number_of(Numbering *self, uint64_t key) {
+static int32_t number_of(NumberTable *self, uint64_t key) {
     if (key == 0) key = 1;
     int32_t slot = (int32_t)(key * 0x9e3779b97f4a7c15u >> 33) & (self->capacity - 1);
     while (self->keys[slot] != 0 && self->keys[slot] != key) slot = (slot + 1) & (self->capacity - 1);
@@ -85,7 +85,7 @@ static void refine(Folder *self) {
 static AmStatus find_classes(Folder *self, AmError *error) {
     const ShardingGraph *model = self->model;
     ShardingGraphFold *fold = self->fold;
-    Numbering numbering;
+    NumberTable numbering;
     if (!numbering_open(&numbering, self->arena, model->node_count + 1))
         return am_fail_memory(error, model->node_count);
     for (int32_t k = 0; k < model->node_count; k++) {
@@ -163,7 +163,7 @@ static void open_group(Folder *self, Group *group, const ShardingGraphEdge *edge
 static AmStatus find_groups(Folder *self, AmError *error) {
     const ShardingGraph *model = self->model;
     ShardingGraphFold *fold = self->fold;
-    Numbering groups, pairs;
+    NumberTable groups, pairs;
     int32_t edges = model->edge_count;
     fold->groups = ARENA_ARRAY(self->arena, Group, edges + 1);
     fold->pairs = ARENA_ARRAY(self->arena, Pair, edges + 1);

@@ -17,12 +17,12 @@ enum { LONGEST_NAME = 64, MOST_RANKS = 1 << 20, TAIL_BYTES = 46 };
 static const int64_t MOST_BYTES = (int64_t)1 << 60;
 
 /* The file under construction, for messages. */
-typedef struct Reading {
+typedef struct ManifestReader {
     CheckpointManifest *manifest;
     Arena *arena;
     const char *source;
     AmError *error;
-} Reading;
+} ManifestReader;
 
 static json_t *integers_to_json(const int64_t *values, int32_t count) {
     json_t *list = json_array();
@@ -87,11 +87,11 @@ AmStatus checkpoint_manifest_print(Text *text, const CheckpointManifest *manifes
     return text->failed ? am_fail_memory(error, (int64_t)text->capacity) : AM_OK;
 }
 
-static AmStatus bad(const Reading *self, const char *where, const char *what) {
+static AmStatus bad(const ManifestReader *self, const char *where, const char *what) {
     return am_fail(self->error, AM_ERROR_INPUT, self->source, "%s: %s", where, what);
 }
 
-static AmStatus read_digest(const Reading *self, char digest[DIGEST_ROOM], json_t *object,
+static AmStatus read_digest(const ManifestReader *self, char digest[DIGEST_ROOM], json_t *object,
                             const char *where) {
     const char *text;
     TRY(json_get_string(&text, object, "digest", self->source, where, self->error));
@@ -102,7 +102,7 @@ static AmStatus read_digest(const Reading *self, char digest[DIGEST_ROOM], json_
 }
 
 /* A list of integers from `least` up; its length must be *count, or is set if that is -1. */
-static AmStatus read_integers(const Reading *self, int64_t **values, int32_t *count, json_t *object,
+static AmStatus read_integers(const ManifestReader *self, int64_t **values, int32_t *count, json_t *object,
                               const char *key, int64_t least, const char *where) {
     json_t *list;
     *values = NULL;
@@ -134,7 +134,7 @@ static bool part_fits(CheckpointPart *part, const CheckpointTensor *tensor, cons
     return part->offset >= file->header_bytes && part->bytes <= file->bytes - part->offset;
 }
 
-static AmStatus read_part(const Reading *self, CheckpointPart *part, const CheckpointTensor *tensor,
+static AmStatus read_part(const ManifestReader *self, CheckpointPart *part, const CheckpointTensor *tensor,
                           json_t *object, const char *where) {
     static const char *const keys[] = {"file", "offset", "start", "extent", "blocks", "digest", NULL};
     const CheckpointManifest *manifest = self->manifest;
@@ -161,7 +161,8 @@ static AmStatus read_part(const Reading *self, CheckpointPart *part, const Check
     return AM_OK;
 }
 
-static AmStatus read_parts(const Reading *self, CheckpointTensor *tensor, json_t *object, const char *where) {
+static AmStatus read_parts(const ManifestReader *self, CheckpointTensor *tensor, json_t *object,
+                           const char *where) {
     json_t *parts;
     TRY(json_get_array(&parts, object, "parts", self->source, where, self->error));
     tensor->part_count = (int32_t)json_array_size(parts);
@@ -175,7 +176,7 @@ static AmStatus read_parts(const Reading *self, CheckpointTensor *tensor, json_t
     return AM_OK;
 }
 
-static AmStatus read_tensor(const Reading *self, CheckpointTensor *tensor, json_t *object,
+static AmStatus read_tensor(const ManifestReader *self, CheckpointTensor *tensor, json_t *object,
                             const char *where) {
     static const char *const keys[] = {"path", "type", "shape", "parts", NULL};
     const char *type;
@@ -202,7 +203,8 @@ static AmStatus read_tensor(const Reading *self, CheckpointTensor *tensor, json_
 }
 
 /* No file but those of the directory itself. */
-static AmStatus read_file(const Reading *self, CheckpointFile *file, json_t *object, const char *where) {
+static AmStatus read_file(const ManifestReader *self, CheckpointFile *file, json_t *object,
+                          const char *where) {
     static const char *const keys[] = {"name", "bytes", "header_bytes", "digest", NULL};
     if (!json_is_object(object)) return bad(self, where, "expected an object");
     TRY(json_only_keys(object, keys, self->source, where, self->error));
@@ -216,7 +218,7 @@ static AmStatus read_file(const Reading *self, CheckpointFile *file, json_t *obj
     return read_digest(self, file->digest, object, where);
 }
 
-static AmStatus read_lists(const Reading *self, json_t *root) {
+static AmStatus read_lists(const ManifestReader *self, json_t *root) {
     CheckpointManifest *manifest = self->manifest;
     json_t *files, *tensors;
     char where[64];
@@ -238,7 +240,7 @@ static AmStatus read_lists(const Reading *self, json_t *root) {
     return self->arena->failed ? am_fail_memory(self->error, 0) : AM_OK;
 }
 
-static AmStatus read_root(const Reading *self, json_t *root) {
+static AmStatus read_root(const ManifestReader *self, json_t *root) {
     static const char *const keys[] = {"format", "module", "plan",    "step",   "data",
                                        "ranks",  "files",  "tensors", "digest", NULL};
     static const char *const data_keys[] = {"seed", "epoch", "batch", "batches", "shuffled", NULL};
@@ -274,7 +276,7 @@ AmStatus checkpoint_manifest_parse_share(CheckpointManifest *share, Arena *arena
                                          const char *text, int64_t length, AmError *error) {
     char tail[TAIL_BYTES + 1];
     json_t *root = NULL;
-    Reading self = {share, arena, source, error};
+    ManifestReader self = {share, arena, source, error};
     *share = (CheckpointManifest){.source = source};
     bool is_whole = length > TAIL_BYTES;
     if (is_whole) print_tail(tail, text, (size_t)(length - TAIL_BYTES));

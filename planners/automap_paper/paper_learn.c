@@ -37,13 +37,13 @@ const char *paper_end_name(PaperEnd end) {
     return end_names[end];
 }
 
-typedef struct Learning {
+typedef struct LearningRun {
     PaperLearning *result;
     const SearchOptions *options;
     const TaskSettings *task;
     double deadline;
     int32_t settled;
-} Learning;
+} LearningRun;
 
 static AgentSettings settings_for(const TaskSettings *task, const SearchOptions *options) {
     AgentSettings settings = agent_default_settings(); /* the paper's but for these */
@@ -58,7 +58,7 @@ static AgentSettings settings_for(const TaskSettings *task, const SearchOptions 
 }
 
 static bool must_stop(void *user, const DqnEpisode *last) {
-    Learning *self = user;
+    LearningRun *self = user;
     PaperLearning *result = self->result;
     const SearchOptions *options = self->options;
     result->episodes = last->number;
@@ -85,7 +85,7 @@ static bool is_greedy(void *user, const DqnEpisode *last) {
 }
 
 static void log_episode(void *user, const DqnEpisode *episode) {
-    const Learning *self = user;
+    const LearningRun *self = user;
     char line[256];
     snprintf(line, sizeof line,
              "{\"episode\":%lld,\"reward\":%.6g,\"best\":%.6g,\"epsilon\":%.4g,\"loss\":%.6g,\"greedy\":%s}",
@@ -98,10 +98,10 @@ AmStatus paper_learn(PaperLearning *learning, Environment *environment, PlanSpac
                      const SearchOptions *options, AmError *error) {
     double start = clock_seconds();
     *learning = (PaperLearning){.best = -HUGE_VAL, .greedy = -HUGE_VAL};
-    Learning self = {.result = learning,
-                     .options = options,
-                     .task = &tasks[space],
-                     .deadline = options->limits.seconds > 0 ? start + options->limits.seconds : 0};
+    LearningRun self = {.result = learning,
+                        .options = options,
+                        .task = &tasks[space],
+                        .deadline = options->limits.seconds > 0 ? start + options->limits.seconds : 0};
     AgentSettings settings = settings_for(self.task, options);
     TRY(learner_parts_apply(&settings, options->request->method.learner, (1U << LEARNER_PARTS) - 1, error));
     DqnRunOptions run = {.steps_per_update = self.task->steps_per_update,

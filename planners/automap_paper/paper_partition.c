@@ -23,7 +23,7 @@ typedef struct Decision {
     int32_t closure_count;
 } Decision;
 
-typedef struct Partitioning {
+typedef struct PartitionState {
     PaperPartition shared;
     Arena *arena;
     const PlanContext *context;
@@ -34,28 +34,28 @@ typedef struct Partitioning {
     int32_t *first_holder, *holders; /* decisions whose closure holds dimension d, likewise */
     Decision *decisions;             /* largest first */
     int32_t position, partitioned, replicated;
-} Partitioning;
+} PartitionState;
 
-static LinkageMember member_of(const Partitioning *self, int32_t d) {
+static LinkageMember member_of(const PartitionState *self, int32_t d) {
     return self->shared.dimensions[d];
 }
 
-static bool may_split(const Partitioning *self, int32_t d) {
+static bool may_split(const PartitionState *self, int32_t d) {
     return strict_may_split(self->problem, member_of(self, d).parameter, member_of(self, d).dimension);
 }
 
-static bool must_split(const Partitioning *self, int32_t d) {
+static bool must_split(const PartitionState *self, int32_t d) {
     return strict_must_split(self->problem, member_of(self, d).parameter, member_of(self, d).dimension);
 }
 
 /* Returns the rank of a weight or data input; 0 for other values. */
-static int32_t rank_of(const Partitioning *self, int32_t parameter, IrRole role) {
+static int32_t rank_of(const PartitionState *self, int32_t parameter, IrRole role) {
     const IrParameter *entry = &self->context->roles->parameters[parameter];
     const IrShape *shape = &self->context->canonical->instructions[entry->instruction].shape;
     return entry->role == role && shape->type != DTYPE_TUPLE ? shape->rank : 0;
 }
 
-static AmStatus list_dimensions(Partitioning *self, StrictRoots roots, AmError *error) {
+static AmStatus list_dimensions(PartitionState *self, StrictRoots roots, AmError *error) {
     IrRole role = roots == STRICT_DATA ? IR_ROLE_DATA : IR_ROLE_WEIGHT;
     int32_t parameters = self->context->roles->parameter_count, count = 0;
     for (int32_t p = 0; p < parameters; p++) count += rank_of(self, p, role);
@@ -71,7 +71,7 @@ static AmStatus list_dimensions(Partitioning *self, StrictRoots roots, AmError *
     return AM_OK;
 }
 
-static AmStatus index_variables(Partitioning *self, AmError *error) {
+static AmStatus index_variables(PartitionState *self, AmError *error) {
     int32_t variables = strict_variables(self->problem), count = self->shared.dimension_count;
     self->first_of = ARENA_ARRAY(self->arena, int32_t, variables + 2);
     self->on_variable = ARENA_ARRAY(self->arena, int32_t, count + 1);
@@ -87,7 +87,7 @@ static AmStatus index_variables(Partitioning *self, AmError *error) {
 
 /* Finds the dimensions that partitioning d partitions, ascending, in `closure`. Returns their number, or -1
  * if it conflicts. */
-static int32_t try_dimension(Partitioning *self, int32_t d, int32_t *closure) {
+static int32_t try_dimension(PartitionState *self, int32_t d, int32_t *closure) {
     LinkageMember member = member_of(self, d);
     int32_t count = 0;
     if (strict_partition(self->problem, member.parameter, member.dimension) >= 0) count = -1;
@@ -106,7 +106,7 @@ static int32_t try_dimension(Partitioning *self, int32_t d, int32_t *closure) {
     return count;
 }
 
-static AmStatus new_decision(Partitioning *self, int32_t d, const int32_t *closure, int32_t count,
+static AmStatus new_decision(PartitionState *self, int32_t d, const int32_t *closure, int32_t count,
                              AmError *error) {
     Decision *decision = &self->decisions[self->shared.decision_count++];
     int32_t kept = count > 0 ? count : 0;
@@ -121,7 +121,7 @@ static AmStatus new_decision(Partitioning *self, int32_t d, const int32_t *closu
 
 /* Makes one decision for each closure. A dimension that conflicts alone is a decision of its own, as is
  * every dimension where there are no linkage groups. */
-static AmStatus find_decisions(Partitioning *self, AmError *error) {
+static AmStatus find_decisions(PartitionState *self, AmError *error) {
     int32_t count = self->shared.dimension_count, slots = 64;
     while (slots < 2 * count) slots *= 2;
     int32_t *closure = ARENA_ARRAY(self->arena, int32_t, count + 1);
@@ -165,7 +165,7 @@ static int compare_decisions(const void *left, const void *right) {
     return (a->members[0] > b->members[0]) - (a->members[0] < b->members[0]);
 }
 
-static AmStatus index_holders(Partitioning *self, AmError *error) {
+static AmStatus index_holders(PartitionState *self, AmError *error) {
     int32_t count = self->shared.dimension_count, total = 0;
     for (int32_t k = 0; k < self->shared.decision_count; k++) total += self->decisions[k].closure_count;
     self->first_holder = ARENA_ARRAY(self->arena, int32_t, count + 2);
@@ -186,13 +186,13 @@ static AmStatus index_holders(Partitioning *self, AmError *error) {
 
 /* ---- the environment ---- */
 
-static void set_status(Partitioning *self, int32_t d, int8_t status) {
+static void set_status(PartitionState *self, int32_t d, int8_t status) {
     self->status[d] = status;
     if (status == STATUS_PARTITIONED) self->partitioned++;
     else self->replicated++;
 }
 
-static void find_position(Partitioning *self) {
+static void find_position(PartitionState *self) {
     if (!self->has_linkage) return;
     while (self->position < self->shared.decision_count &&
            self->status[self->decisions[self->position].members[0]] != STATUS_UNDECIDED)
@@ -201,7 +201,7 @@ static void find_position(Partitioning *self) {
 
 static AmStatus reset(Environment *environment, AmError *error) {
     (void)error;
-    Partitioning *self = (Partitioning *)environment;
+    PartitionState *self = (PartitionState *)environment;
     strict_undo(self->problem);
     memcpy(self->status, self->initial, (size_t)self->shared.dimension_count);
     self->position = self->partitioned = self->replicated = 0;
@@ -212,7 +212,7 @@ static AmStatus reset(Environment *environment, AmError *error) {
 }
 
 static void observe(const Environment *environment, float *observation) {
-    const Partitioning *self = (const Partitioning *)environment;
+    const PartitionState *self = (const PartitionState *)environment;
     int32_t count = self->shared.decision_count;
     for (int32_t k = 0; k < count; k++) observation[k] = self->status[self->decisions[k].members[0]];
     observation[count] = (float)self->position / (float)count;
@@ -223,14 +223,14 @@ static void mask(const Environment *environment, uint8_t *legal) {
     legal[0] = legal[1] = 1;
 }
 
-static int32_t decide(Partitioning *self, int32_t d, bool partition) {
+static int32_t decide(PartitionState *self, int32_t d, bool partition) {
     LinkageMember member = member_of(self, d);
     return partition ? strict_partition(self->problem, member.parameter, member.dimension)
                      : strict_replicate(self->problem, member.parameter, member.dimension);
 }
 
 /* Replicates what cannot be partitioned any more, as that would partition d. */
-static int32_t rule_out_holders(Partitioning *self, int32_t d) {
+static int32_t rule_out_holders(PartitionState *self, int32_t d) {
     for (int32_t k = self->first_holder[d]; k < self->first_holder[d + 1]; k++) {
         const Decision *decision = &self->decisions[self->holders[k]];
         for (int32_t m = 0; m < decision->member_count; m++) {
@@ -243,7 +243,7 @@ static int32_t rule_out_holders(Partitioning *self, int32_t d) {
 }
 
 /* Decides by linkage group: -1 or the instruction that conflicts. Statuses follow the engine's trail. */
-static int32_t decide_group(Partitioning *self, const Decision *decision, bool partition) {
+static int32_t decide_group(PartitionState *self, const Decision *decision, bool partition) {
     int32_t conflict = -1, narrowed = strict_narrowed_count(self->problem);
     for (int32_t m = 0; m < decision->member_count && conflict < 0; m++)
         conflict = decide(self, decision->members[m], partition);
@@ -265,7 +265,7 @@ static int32_t decide_group(Partitioning *self, const Decision *decision, bool p
 
 /* Completes a strategy that splits more than the best, tensor by tensor, and keeps it. Returns a conflict,
  * or -1. */
-static int32_t keep_best(Partitioning *self) {
+static int32_t keep_best(PartitionState *self) {
     PaperStrategy *best = &self->shared.best;
     if (self->shared.has_best && best->partitioned >= self->partitioned) return -1;
     int32_t conflict = strict_complete(self->problem);
@@ -279,7 +279,7 @@ static int32_t keep_best(Partitioning *self) {
 
 static AmStatus step(Environment *environment, int32_t action, double *reward, bool *done, AmError *error) {
     (void)error;
-    Partitioning *self = (Partitioning *)environment;
+    PartitionState *self = (PartitionState *)environment;
     const Decision *decision = &self->decisions[self->position];
     int32_t partitioned = self->partitioned, replicated = self->replicated, conflict;
     if (self->has_linkage) {
@@ -306,12 +306,12 @@ double paper_strategy_reward(const PaperStrategy *strategy) {
 AmStatus paper_partition_create(PaperPartition **partition, Arena *arena, const PlanContext *context,
                                 int32_t axis_size, StrictRoots roots, AmError *error) {
     static const EnvironmentMethods methods = {reset, observe, mask, step};
-    Partitioning *self = ARENA_ARRAY(arena, Partitioning, 1);
+    PartitionState *self = ARENA_ARRAY(arena, PartitionState, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
-    *self = (Partitioning){.shared = {.base = {.methods = &methods, .action_count = 2}},
-                           .arena = arena,
-                           .context = context,
-                           .has_linkage = roots != STRICT_DATA};
+    *self = (PartitionState){.shared = {.base = {.methods = &methods, .action_count = 2}},
+                             .arena = arena,
+                             .context = context,
+                             .has_linkage = roots != STRICT_DATA};
     TRY(strict_build(&self->problem, arena, context, axis_size, roots, error));
     TRY(list_dimensions(self, roots, error));
     TRY(index_variables(self, error));

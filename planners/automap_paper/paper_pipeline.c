@@ -28,7 +28,7 @@ typedef struct Window {
     int32_t count;
 } Window;
 
-typedef struct Pipelining {
+typedef struct PipelineCutter {
     PaperPipeline shared;
     Arena *arena;
     const Cluster *cluster;
@@ -39,21 +39,21 @@ typedef struct Pipelining {
     double *reduced; /* [begin * (pivots + 2) + end] 1 + seconds of a stage's all-reduce; 0: not known yet */
     PaperCut cuts[STAGES_MOST];
     int32_t cut_count;
-} Pipelining;
+} PipelineCutter;
 
 static const PaperPivot nothing;
 
 /* ---- prices ---- */
 
 /* Returns the seconds of one iteration of a pass of a stage, whose devices share the micro-batch. */
-static double iteration_seconds(const Pipelining *self, const Stage *stage, PaperPass pass) {
+static double iteration_seconds(const PipelineCutter *self, const Stage *stage, PaperPass pass) {
     double shares = (double)self->shared.chain->parts / self->shared.micro_batches;
     return (stage->end->seconds[pass] - stage->first->seconds[pass]) * shares /
            (stage->end_device - stage->first_device);
 }
 
 /* Returns 0 for the begin of the module, then 1, 2, ... for the pivots, then one more for its end. */
-static size_t ordinal_of(const Pipelining *self, const PaperPivot *pivot) {
+static size_t ordinal_of(const PipelineCutter *self, const PaperPivot *pivot) {
     const PaperChain *chain = self->shared.chain;
     if (pivot == &nothing) return 0;
     return pivot == &chain->whole ? (size_t)chain->count + 1 : (size_t)(pivot - chain->pivots) + 1;
@@ -61,7 +61,7 @@ static size_t ordinal_of(const Pipelining *self, const PaperPivot *pivot) {
 
 /* Returns the seconds of a stage's all-reduce of gradients. They are computed once for each pair of cuts,
  * which determine the stage's devices. */
-static double all_reduce_seconds(const Pipelining *self, const Stage *stage) {
+static double all_reduce_seconds(const PipelineCutter *self, const Stage *stage) {
     size_t width = (size_t)self->shared.chain->count + 2;
     double *known = &self->reduced[ordinal_of(self, stage->first) * width + ordinal_of(self, stage->end)];
     int32_t count = self->cluster->device_count + 1;
@@ -74,7 +74,7 @@ static double all_reduce_seconds(const Pipelining *self, const Stage *stage) {
 }
 
 /* Activations of a micro-batch over the cut after a stage, one way. */
-static double transfer_seconds(const Pipelining *self, const Stage *stage) {
+static double transfer_seconds(const PipelineCutter *self, const Stage *stage) {
     int32_t index = cluster_link_between(self->cluster, stage->end_device - 1, stage->end_device);
     if (index < 0) return 0;
     const ClusterLink *link = &self->cluster->links[index];
@@ -86,7 +86,7 @@ static double transfer_seconds(const Pipelining *self, const Stage *stage) {
 
 /* Returns the bytes of a device of stage s at the peak: 1F1B keeps the activations of at most S - s
  * iterations. */
-static double memory_of(const Pipelining *self, const Stage *stage, int32_t s) {
+static double memory_of(const PipelineCutter *self, const Stage *stage, int32_t s) {
     int32_t iterations = schedule_kept_for_backward(self->shared.stage_count, s, self->shared.micro_batches);
     int32_t devices = stage->end_device - stage->first_device;
     double weights = stage->end->weight_bytes - stage->first->weight_bytes; /* and their gradients */
@@ -95,7 +95,7 @@ static double memory_of(const Pipelining *self, const Stage *stage, int32_t s) {
            kept * iterations / self->shared.micro_batches / devices;
 }
 
-static int32_t list_stages(const Pipelining *self, Stage *stages, const PaperCut *cuts, int32_t count) {
+static int32_t list_stages(const PipelineCutter *self, Stage *stages, const PaperCut *cuts, int32_t count) {
     Stage stage = {.first = &nothing};
     for (int32_t k = 0; k <= count; k++) {
         bool is_last = k == count;
@@ -109,13 +109,13 @@ static int32_t list_stages(const Pipelining *self, Stage *stages, const PaperCut
 }
 
 /* Returns whether a stage's devices are on several servers. */
-static bool is_spread(const Pipelining *self, const Stage *stage) {
+static bool is_spread(const PipelineCutter *self, const Stage *stage) {
     return self->cluster->server_of[stage->first_device] != self->cluster->server_of[stage->end_device - 1];
 }
 
 /* Returns the seconds of the all-reduces that delay a stage's own: of stages on several servers all, as they
  * share links. */
-static double reduced_after(const Pipelining *self, const Stage *stages, int32_t count, int32_t s) {
+static double reduced_after(const PipelineCutter *self, const Stage *stages, int32_t count, int32_t s) {
     double seconds = 0;
     if (!is_spread(self, &stages[s])) return all_reduce_seconds(self, &stages[s]);
     for (int32_t u = 0; u < count; u++)
@@ -125,7 +125,7 @@ static double reduced_after(const Pipelining *self, const Stage *stages, int32_t
 
 /* Returns the length L of the stages (paper_pipeline.h). With very many iterations each of the last ones is
  * as long as the longest stage. */
-static double length_of(const Pipelining *self, const Stage *stages, int32_t count) {
+static double length_of(const PipelineCutter *self, const Stage *stages, int32_t count) {
     ClockStage clock[STAGES_MOST];
     int32_t walked =
         self->shared.micro_batches < WALKED_ITERATIONS ? self->shared.micro_batches : WALKED_ITERATIONS;
@@ -151,7 +151,7 @@ static double length_of(const Pipelining *self, const Stage *stages, int32_t cou
 }
 
 /* Returns whether all stages fit; else `fit`, where given, is of the one that lacks most. */
-static bool check_memory(const Pipelining *self, const Stage *stages, int32_t count, MemoryFit *fit) {
+static bool check_memory(const PipelineCutter *self, const Stage *stages, int32_t count, MemoryFit *fit) {
     bool fits = true;
     for (int32_t s = 0; s < count; s++) {
         int32_t devices[1] = {stages[s].first_device};
@@ -168,7 +168,7 @@ static bool check_memory(const Pipelining *self, const Stage *stages, int32_t co
 }
 
 double paper_pipeline_seconds(const PaperPipeline *pipeline, const PaperCut *cuts, bool *fits) {
-    const Pipelining *self = (const Pipelining *)pipeline;
+    const PipelineCutter *self = (const PipelineCutter *)pipeline;
     Stage stages[STAGES_MOST];
     int32_t count = list_stages(self, stages, cuts, pipeline->stage_count - 1);
     *fits = check_memory(self, stages, count, NULL);
@@ -179,13 +179,13 @@ double paper_pipeline_seconds(const PaperPipeline *pipeline, const PaperCut *cut
 
 static AmStatus reset(Environment *environment, AmError *error) {
     (void)error;
-    ((Pipelining *)environment)->cut_count = 0;
+    ((PipelineCutter *)environment)->cut_count = 0;
     return AM_OK;
 }
 
 /* Returns whether the next cut may be at this pivot: after the last one, with a device, and weights in every
  * stage that it ends. */
-static bool is_legal(const Pipelining *self, int32_t pivot) {
+static bool is_legal(const PipelineCutter *self, int32_t pivot) {
     const PaperCut *last = self->cut_count > 0 ? &self->cuts[self->cut_count - 1] : NULL;
     const PaperChain *chain = self->shared.chain;
     int32_t weights = chain->pivots[pivot].weights, before = last ? chain->pivots[last->pivot].weights : 0;
@@ -196,7 +196,7 @@ static bool is_legal(const Pipelining *self, int32_t pivot) {
 /* Masks the pivots that cannot be the next cut. If none can, the last pivot of the window stays, as a stage
  * that does not fit. */
 static void mask(const Environment *environment, uint8_t *legal) {
-    const Pipelining *self = (const Pipelining *)environment;
+    const PipelineCutter *self = (const PipelineCutter *)environment;
     memset(legal, 0, (size_t)environment->action_count);
     if (self->cut_count == self->shared.stage_count - 1) return;
     const Window *window = &self->windows[self->cut_count];
@@ -210,7 +210,7 @@ static float squashed(double x) {
 }
 
 /* Writes the three features of a pivot, if it were the next cut. */
-static void describe(const Pipelining *self, int32_t pivot, float *features, int32_t stride) {
+static void describe(const PipelineCutter *self, int32_t pivot, float *features, int32_t stride) {
     PaperCut cuts[STAGES_MOST];
     Stage stages[STAGES_MOST];
     memcpy(cuts, self->cuts, sizeof *cuts * (size_t)self->cut_count);
@@ -232,7 +232,7 @@ static void describe(const Pipelining *self, int32_t pivot, float *features, int
 }
 
 static void observe(const Environment *environment, float *observation) {
-    const Pipelining *self = (const Pipelining *)environment;
+    const PipelineCutter *self = (const PipelineCutter *)environment;
     int32_t width = environment->action_count;
     memset(observation, 0, sizeof *observation * (size_t)environment->observation_size);
     observation[FEATURES * width] = (float)self->cut_count / (float)self->shared.stage_count;
@@ -243,7 +243,7 @@ static void observe(const Environment *environment, float *observation) {
 }
 
 /* Returns the reward of the pipeline when all cuts are made. */
-static double finish(Pipelining *self) {
+static double finish(PipelineCutter *self) {
     PaperPipeline *shared = &self->shared;
     Stage stages[STAGES_MOST];
     MemoryFit fit;
@@ -262,7 +262,7 @@ static double finish(Pipelining *self) {
 
 static AmStatus step(Environment *environment, int32_t action, double *reward, bool *done, AmError *error) {
     (void)error;
-    Pipelining *self = (Pipelining *)environment;
+    PipelineCutter *self = (PipelineCutter *)environment;
     int32_t pivot = self->windows[self->cut_count].pivots[action];
     bool is_open = is_legal(self, pivot);
     if (is_open) self->cuts[self->cut_count++] = (PaperCut){pivot, self->device_of[pivot]};
@@ -272,7 +272,7 @@ static AmStatus step(Environment *environment, int32_t action, double *reward, b
 }
 
 bool paper_pipeline_is_tight(const PaperPipeline *pipeline) {
-    const Pipelining *self = (const Pipelining *)pipeline;
+    const PipelineCutter *self = (const PipelineCutter *)pipeline;
     Stage stages[STAGES_MOST];
     int32_t count = list_stages(self, stages, pipeline->best, pipeline->stage_count - 1);
     double room = memory_usable(self->cluster, NULL, 0, self->memory_fraction);
@@ -287,7 +287,7 @@ bool paper_pipeline_is_tight(const PaperPipeline *pipeline) {
 #define MOST_PIPELINES 1000000
 
 double paper_pipeline_shortest(const PaperPipeline *pipeline) {
-    Pipelining walk = *(const Pipelining *)pipeline; /* whose cuts are moved here */
+    PipelineCutter walk = *(const PipelineCutter *)pipeline; /* whose cuts are moved here */
     int32_t places[STAGES_MOST] = {0}, last = pipeline->stage_count - 1;
     double shortest = INFINITY, count = 1;
     for (int32_t k = 0; k < last; k++) count *= walk.windows[k].count;
@@ -322,7 +322,7 @@ static bool is_narrow(const PaperChain *chain, int32_t p) {
 }
 
 /* Lists the pivots whose device cut is near a boundary: the narrow ones, or else all of them. */
-static AmStatus fill_window(Pipelining *self, Window *window, int32_t boundary, AmError *error) {
+static AmStatus fill_window(PipelineCutter *self, Window *window, int32_t boundary, AmError *error) {
     const PaperChain *chain = self->shared.chain;
     window->pivots = ARENA_ARRAY(self->arena, int32_t, chain->count);
     if (!window->pivots) return am_fail_memory(error, chain->count * 4);
@@ -336,7 +336,7 @@ static AmStatus fill_window(Pipelining *self, Window *window, int32_t boundary, 
                    PAPER_RADIUS, boundary);
 }
 
-static AmStatus find_windows(Pipelining *self, AmError *error) {
+static AmStatus find_windows(PipelineCutter *self, AmError *error) {
     const PaperChain *chain = self->shared.chain;
     double all = paper_iteration_seconds(&chain->whole);
     for (int32_t p = 0; p < chain->count; p++) {
@@ -353,7 +353,7 @@ static AmStatus find_windows(Pipelining *self, AmError *error) {
 }
 
 /* Finds the topology of each range of consecutive devices that two device cuts may leave to a stage. */
-static AmStatus find_topologies(Pipelining *self, AmError *error) {
+static AmStatus find_topologies(PipelineCutter *self, AmError *error) {
     int32_t count = self->cluster->device_count, stages = self->shared.stage_count;
     int32_t *devices = ARENA_ARRAY(self->arena, int32_t, count);
     self->topologies =
@@ -396,17 +396,17 @@ AmStatus paper_pipeline_create(PaperPipeline **pipeline, Arena *arena, const Pap
                                AmError *error) {
     static const EnvironmentMethods methods = {reset, observe, mask, step};
     TRY(check_cluster(cluster, error));
-    Pipelining *self = ARENA_ARRAY(arena, Pipelining, 1);
+    PipelineCutter *self = ARENA_ARRAY(arena, PipelineCutter, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
-    *self = (Pipelining){.shared = {.base = {.methods = &methods},
-                                    .chain = chain,
-                                    .stage_count = cluster->server_count,
-                                    .micro_batches = micro_batches,
-                                    .best = ARENA_ARRAY(arena, PaperCut, cluster->server_count)},
-                         .arena = arena,
-                         .cluster = cluster,
-                         .memory_fraction = memory_fraction,
-                         .device_of = ARENA_ARRAY(arena, int32_t, chain->count + 1)};
+    *self = (PipelineCutter){.shared = {.base = {.methods = &methods},
+                                        .chain = chain,
+                                        .stage_count = cluster->server_count,
+                                        .micro_batches = micro_batches,
+                                        .best = ARENA_ARRAY(arena, PaperCut, cluster->server_count)},
+                             .arena = arena,
+                             .cluster = cluster,
+                             .memory_fraction = memory_fraction,
+                             .device_of = ARENA_ARRAY(arena, int32_t, chain->count + 1)};
     size_t ends = (size_t)chain->count + 2;
     if (ends > MOST_PIVOTS)
         return am_fail(error, AM_ERROR_INPUT, "", "no pipeline: more than %d products", MOST_PIVOTS);

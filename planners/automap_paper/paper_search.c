@@ -12,7 +12,7 @@
 #include "cost/simulate/simulate.h"
 #include "planners/automap_paper/paper_pipeline_plan.h"
 
-typedef struct PaperSearching {
+typedef struct PaperSearch {
     SearchResult *result;
     PaperReport *report;
     Arena *arena;
@@ -20,7 +20,7 @@ typedef struct PaperSearching {
     const Cluster *cluster;
     const SearchOptions *options;
     const MicroBatching *settings;
-} PaperSearching;
+} PaperSearch;
 
 /* ---- meshes ---- */
 
@@ -35,7 +35,7 @@ static AmStatus server_devices(const Cluster *cluster, int32_t *devices, AmError
 }
 
 /* Finds the mesh of a stage on all devices, whose last axis is the one to decide about. */
-static AmStatus find_mesh(const PaperSearching *self, Mesh *mesh, AmError *error) {
+static AmStatus find_mesh(const PaperSearch *self, Mesh *mesh, AmError *error) {
     const Cluster *cluster = self->cluster;
     if (self->options->request->space.mesh) {
         TRY(mesh_parse(mesh, self->arena, self->options->request->space.mesh, error));
@@ -58,7 +58,7 @@ static AmStatus find_mesh(const PaperSearching *self, Mesh *mesh, AmError *error
 /* ---- axis priorities ---- */
 
 /* Puts the class of a parameter's dimension at the end of an axis priority, once. */
-static AmStatus append_class(PlanAxisPriority *priority, int32_t *capacity, const PaperSearching *self,
+static AmStatus append_class(PlanAxisPriority *priority, int32_t *capacity, const PaperSearch *self,
                              LinkageMember member, AmError *error) {
     const PlanContext *context = self->whole;
     int32_t instruction = context->roles->parameters[member.parameter].instruction;
@@ -73,7 +73,7 @@ static AmStatus append_class(PlanAxisPriority *priority, int32_t *capacity, cons
 }
 
 /* Appends the batch to an axis: the first dimension of every data input that has one. */
-static AmStatus append_batch(PlanAxisPriority *priority, const PaperSearching *self, AmError *error) {
+static AmStatus append_batch(PlanAxisPriority *priority, const PaperSearch *self, AmError *error) {
     const IrRoles *roles = self->whole->roles;
     int32_t capacity = 0;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
@@ -84,7 +84,7 @@ static AmStatus append_batch(PlanAxisPriority *priority, const PaperSearching *s
     return AM_OK;
 }
 
-static AmStatus make_stage(const PaperSearching *self, PlanStage *stage, const PaperPartition *partition,
+static AmStatus make_stage(const PaperSearch *self, PlanStage *stage, const PaperPartition *partition,
                            AmError *error) {
     int32_t count = stage->mesh.device_count, last = stage->mesh.axis_count - 1, capacity = 0;
     stage->devices = ARENA_ARRAY(self->arena, int32_t, count);
@@ -104,7 +104,7 @@ static AmStatus make_stage(const PaperSearching *self, PlanStage *stage, const P
 /* ---- operator partitioning and auto data parallelism ---- */
 
 /* Compares the strategy with the optimum: for readers, after the search. */
-static AmStatus report_partition(PaperSearching *self, const PaperPartition *partition, StrictRoots roots,
+static AmStatus report_partition(PaperSearch *self, const PaperPartition *partition, StrictRoots roots,
                                  AmError *error) {
     PaperPartitionReport *report = &self->report->partition;
     LinkageGroups *groups;
@@ -127,7 +127,7 @@ static AmStatus report_partition(PaperSearching *self, const PaperPartition *par
     return AM_OK;
 }
 
-static AmStatus price_plan(PaperSearching *self, Plan *plan, AmError *error) {
+static AmStatus price_plan(PaperSearch *self, Plan *plan, AmError *error) {
     Simulation *simulation;
     double memory_fraction = self->options->request->constraints.memory_fraction;
     TRY(simulate_plan(&simulation, self->arena, plan->context, plan, self->cluster,
@@ -140,7 +140,7 @@ static AmStatus price_plan(PaperSearching *self, Plan *plan, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus search_partition(PaperSearching *self, AmError *error) {
+static AmStatus search_partition(PaperSearch *self, AmError *error) {
     const SearchOptions *options = self->options;
     StrictRoots roots = options->kind == SPACE_DATA ? STRICT_DATA : STRICT_STATE;
     PaperPartition *partition;
@@ -172,7 +172,7 @@ static AmStatus search_partition(PaperSearching *self, AmError *error) {
 
 /* ---- pipelines ---- */
 
-static AmStatus count_micro_batches(const PaperSearching *self, int32_t *micro_batches, AmError *error) {
+static AmStatus count_micro_batches(const PaperSearch *self, int32_t *micro_batches, AmError *error) {
     int64_t batch = micro_batches_limit(self->whole), count = self->settings->micro_batches;
     if (count == 0) count = batch / PAPER_MICRO_BATCH;
     if (count < 1) count = 1;
@@ -182,7 +182,7 @@ static AmStatus count_micro_batches(const PaperSearching *self, int32_t *micro_b
                    (long long)batch, (long long)count);
 }
 
-static AmStatus report_cuts(PaperSearching *self, const PaperPipeline *pipeline, AmError *error) {
+static AmStatus report_cuts(PaperSearch *self, const PaperPipeline *pipeline, AmError *error) {
     PaperReport *report = self->report;
     const PaperChain *chain = pipeline->chain;
     double all = paper_iteration_seconds(&chain->whole);
@@ -213,7 +213,7 @@ static AmStatus report_cuts(PaperSearching *self, const PaperPipeline *pipeline,
 /* Prices the plan of the cuts, in micro-batches. The paper's memory is weights, gradients, state and
  * activations. If the other needs of a step do not fit besides, stages keep gradients and state in shards
  * (ZeRO 2), which does not change the cuts. */
-static AmStatus price_pipeline(PaperSearching *self, const PaperPipeline *pipeline, AmError *error) {
+static AmStatus price_pipeline(PaperSearch *self, const PaperPipeline *pipeline, AmError *error) {
     MicroBatching settings = *self->settings;
     const PlanContext *context;
     int32_t instructions[STAGES_MOST], devices[STAGES_MOST];
@@ -245,7 +245,7 @@ static AmStatus price_pipeline(PaperSearching *self, const PaperPipeline *pipeli
     return AM_OK;
 }
 
-static AmStatus search_pipeline(PaperSearching *self, AmError *error) {
+static AmStatus search_pipeline(PaperSearch *self, AmError *error) {
     const SearchOptions *options = self->options;
     PaperReport *report = self->report;
     PaperChain *chain;
@@ -299,7 +299,7 @@ AmStatus paper_search(SearchResult *result, Arena *arena, PlanContext *whole, co
     if (!report) return am_fail_memory(error, (int64_t)sizeof *report);
     *report = (PaperReport){.space = options->kind};
     result->paper = report;
-    PaperSearching self = {result, report, arena, whole, cluster, options, settings};
+    PaperSearch self = {result, report, arena, whole, cluster, options, settings};
     TRY(refuse_options(options, error));
     bool is_partition = options->kind == SPACE_OPERATOR || options->kind == SPACE_DATA;
     if (!is_partition && options->kind != SPACE_PIPELINE)

@@ -62,7 +62,7 @@ typedef struct SweepTask {
     SweepSeconds seconds;
 } SweepTask;
 
-typedef struct Sweeping {
+typedef struct DegreeSweep {
     const PlanContext *whole;
     const Cluster *cluster;
     const SweepOptions *options;
@@ -74,11 +74,11 @@ typedef struct Sweeping {
     SweepTask *tasks;
     int32_t task_count;
     Scratch *scratch;
-} Sweeping;
+} DegreeSweep;
 
 /* ---- what strategies share ---- */
 
-static AmStatus open_context(const Sweeping *self, SweepContext *context, AmError *error) {
+static AmStatus open_context(const DegreeSweep *self, SweepContext *context, AmError *error) {
     const MicroBatching settings = {.micro_batches = context->micro_batches,
                                     .relaxations = self->options->relaxations,
                                     .separate_backward = context->has_stages};
@@ -91,14 +91,14 @@ static AmStatus open_context(const Sweeping *self, SweepContext *context, AmErro
 }
 
 static void open_task(void *user, int32_t k) {
-    Sweeping *self = user;
+    DegreeSweep *self = user;
     SweepContext *context = &self->contexts[k];
     double start = clock_thread_seconds();
     context->status = open_context(self, context, &context->error);
     context->seconds = clock_thread_seconds() - start;
 }
 
-static AmStatus choose_tensors(const Sweeping *self, SweepContext *context, AmError *error) {
+static AmStatus choose_tensors(const DegreeSweep *self, SweepContext *context, AmError *error) {
     const ProblemSettings settings = problem_settings(SPACE_AUTO, self->options->memory_fraction);
     Mesh mesh = {.axis_count = 2,
                  .axes = {{.name = "data", .size = 1}, {.name = "model", .size = 1}},
@@ -117,7 +117,7 @@ static AmStatus choose_tensors(const Sweeping *self, SweepContext *context, AmEr
 }
 
 static void choose_task(void *user, int32_t k) {
-    Sweeping *self = user;
+    DegreeSweep *self = user;
     SweepContext *context = &self->contexts[k];
     double start = clock_thread_seconds();
     if (context->status == AM_OK) context->status = choose_tensors(self, context, &context->error);
@@ -128,7 +128,7 @@ static int32_t chunks_of(const SweepTask *task) {
     return task->schedule == SCHEDULE_INTERLEAVED ? SEARCH_DEFAULT_CHUNKS : 1;
 }
 
-static AmStatus find_cuts(Sweeping *self, int32_t chunks, Arena *arena, AmError *error) {
+static AmStatus find_cuts(DegreeSweep *self, int32_t chunks, Arena *arena, AmError *error) {
     self->cuts[chunks] = ARENA_ARRAY(arena, SweepCuts, STAGES_MOST + 1);
     if (!self->cuts[chunks]) return am_fail_memory(error, STAGES_MOST);
     for (int32_t stages = 2; stages <= STAGES_MOST / chunks; stages++) {
@@ -140,7 +140,7 @@ static AmStatus find_cuts(Sweeping *self, int32_t chunks, Arena *arena, AmError 
 }
 
 /* Adds one task for each requested schedule. */
-static AmStatus add_tasks(Sweeping *self, Arena *arena, const SweepTask *task, int32_t *capacity,
+static AmStatus add_tasks(DegreeSweep *self, Arena *arena, const SweepTask *task, int32_t *capacity,
                           AmError *error) {
     bool is_one = task->row.stages == 1 || self->options->schedules == 0;
     for (int32_t kind = 0; kind < SCHEDULE_KINDS; kind++) {
@@ -154,7 +154,7 @@ static AmStatus add_tasks(Sweeping *self, Arena *arena, const SweepTask *task, i
 }
 
 /* Lists every way to deal the devices, by numbers of stages and then of tensor shards. */
-static AmStatus list_tasks(Sweeping *self, Arena *arena, AmError *error) {
+static AmStatus list_tasks(DegreeSweep *self, Arena *arena, AmError *error) {
     int32_t devices = self->cluster->device_count, capacity = 0;
     for (int32_t stages = 1; stages <= devices; stages++) {
         if (devices % stages != 0) continue;
@@ -179,7 +179,7 @@ static AmStatus list_tasks(Sweeping *self, Arena *arena, AmError *error) {
 
 /* Finds the mesh of a stage and its axis priorities. `task->row.reason` is set if the module does not allow
  * them. */
-static AmStatus find_stage(const Sweeping *self, SweepTask *task, PlanStage *inside, AmError *error) {
+static AmStatus find_stage(const DegreeSweep *self, SweepTask *task, PlanStage *inside, AmError *error) {
     SweepRow *row = &task->row;
     StageProblem problem = *task->in->problem;
     AxisPlan axis_plan = {0};
@@ -214,7 +214,7 @@ static double lap(double *since) {
 
 /* A strategy's plan under one schedule. */
 typedef struct PricedStrategy {
-    const Sweeping *sweep;
+    const DegreeSweep *sweep;
     SweepTask *task;
     Plan *plan;
     Simulation **simulation;
@@ -222,7 +222,7 @@ typedef struct PricedStrategy {
 
 static AmStatus price(void *user, ScheduleKind schedule, AmError *error) {
     const PricedStrategy *priced = user;
-    const Sweeping *self = priced->sweep;
+    const DegreeSweep *self = priced->sweep;
     SweepTask *task = priced->task;
     Plan *plan = priced->plan;
     const SimulationOptions options = {.memory_fraction = self->options->memory_fraction};
@@ -243,8 +243,8 @@ static AmStatus price(void *user, ScheduleKind schedule, AmError *error) {
 }
 
 /* Simulates by the task's schedule; else as 1F1B if passes can alternate, or as GPipe. */
-static AmStatus simulate_strategy(const Sweeping *self, SweepTask *task, Plan *plan, Simulation **simulation,
-                                  AmError *error) {
+static AmStatus simulate_strategy(const DegreeSweep *self, SweepTask *task, Plan *plan,
+                                  Simulation **simulation, AmError *error) {
     PricedStrategy priced = {self, task, plan, simulation};
     bool is_fixed = task->schedule != SCHEDULE_KINDS;
     ScheduleKind schedule = schedule_first(NULL, plan->stage_count > 1 && task->in->alternates);
@@ -253,7 +253,7 @@ static AmStatus simulate_strategy(const Sweeping *self, SweepTask *task, Plan *p
 }
 
 /* Makes all of the plan but the schedule, in the task's scratch memory; or sets `task->row.reason`. */
-static AmStatus make_plan(const Sweeping *self, SweepTask *task, Plan *plan, AmError *error) {
+static AmStatus make_plan(const DegreeSweep *self, SweepTask *task, Plan *plan, AmError *error) {
     SweepRow *row = &task->row;
     const SweepContext *in = task->in;
     int32_t chunks = chunks_of(task);
@@ -278,7 +278,7 @@ static AmStatus make_plan(const Sweeping *self, SweepTask *task, Plan *plan, AmE
                                 row->stages, error);
 }
 
-static AmStatus run_strategy(const Sweeping *self, SweepTask *task, AmError *error) {
+static AmStatus run_strategy(const DegreeSweep *self, SweepTask *task, AmError *error) {
     SweepRow *row = &task->row;
     Plan plan;
     Simulation *simulation;
@@ -295,7 +295,7 @@ static AmStatus run_strategy(const Sweeping *self, SweepTask *task, AmError *err
 }
 
 static void strategy_task(void *user, int32_t k) {
-    Sweeping *self = user;
+    DegreeSweep *self = user;
     SweepTask *task = &self->tasks[k];
     if (stop_flag_is_set(self->options->interrupted)) {
         task->status = am_fail(&task->error, AM_INTERRUPTED, "", "interrupted");
@@ -329,7 +329,7 @@ static int compare_rows(const void *left, const void *right) {
 }
 
 /* Returns the first failure of the tasks; without one, adds up rows and sums. */
-static AmStatus collect(Sweep *result, const Sweeping *self, Arena *arena, AmError *error) {
+static AmStatus collect(Sweep *result, const DegreeSweep *self, Arena *arena, AmError *error) {
     result->rows = ARENA_ARRAY(arena, SweepRow, self->task_count);
     if (!result->rows) return am_fail_memory(error, self->task_count);
     for (int32_t k = 0; k < self->task_count; k++) {
@@ -353,7 +353,7 @@ static AmStatus collect(Sweep *result, const Sweeping *self, Arena *arena, AmErr
 }
 
 /* Reports the first refused number of micro-batches, or ends the sweep if it is the only one. */
-static AmStatus check_contexts(Sweep *result, const Sweeping *self, Arena *arena, AmError *error) {
+static AmStatus check_contexts(Sweep *result, const DegreeSweep *self, Arena *arena, AmError *error) {
     for (int32_t k = 0; k < self->context_count; k++) {
         const SweepContext *context = &self->contexts[k];
         bool is_left_out = context->status == AM_ERROR_INFEASIBLE && self->options->micro_batches == 0;
@@ -365,7 +365,7 @@ static AmStatus check_contexts(Sweep *result, const Sweeping *self, Arena *arena
     return AM_OK;
 }
 
-static AmStatus run_all(Sweep *result, Sweeping *self, Arena *arena, AmError *error) {
+static AmStatus run_all(Sweep *result, DegreeSweep *self, Arena *arena, AmError *error) {
     const SweepOptions *options = self->options;
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS], devices = self->cluster->device_count;
     int32_t count = micro_batches_numbers(numbers, self->whole, options->micro_batches);
@@ -389,13 +389,13 @@ static AmStatus run_all(Sweep *result, Sweeping *self, Arena *arena, AmError *er
 AmStatus sweep(Sweep *result, Arena *arena, const PlanContext *whole, const Cluster *cluster,
                const SweepOptions *options, AmError *error) {
     double start = clock_seconds();
-    Sweeping *self = ARENA_ARRAY(arena, Sweeping, 1);
+    DegreeSweep *self = ARENA_ARRAY(arena, DegreeSweep, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
-    *self = (Sweeping){.whole = whole,
-                       .cluster = cluster,
-                       .options = options,
-                       .batch = micro_batches_limit(whole),
-                       .scratch = scratch_create()};
+    *self = (DegreeSweep){.whole = whole,
+                          .cluster = cluster,
+                          .options = options,
+                          .batch = micro_batches_limit(whole),
+                          .scratch = scratch_create()};
     *result = (Sweep){.module_name = whole->canonical->name,
                       .cluster_name = cluster->name,
                       .device_count = cluster->device_count,
@@ -414,7 +414,7 @@ AmStatus sweep(Sweep *result, Arena *arena, const PlanContext *whole, const Clus
 
 /* ---- the plan of one row ---- */
 
-static AmStatus rebuild(Sweeping *self, SweepTask *task, Plan *plan, AmError *error) {
+static AmStatus rebuild(DegreeSweep *self, SweepTask *task, Plan *plan, AmError *error) {
     Simulation *simulation;
     TRY(choose_tensors(self, &self->contexts[0], error));
     TRY(find_cuts(self, chunks_of(task), task->scratch, error));
@@ -430,15 +430,15 @@ AmStatus sweep_plan(Plan **plan, Arena *arena, PlanContext *whole, const Cluster
     MicroBatching settings = {.micro_batches = row->micro_batches,
                               .relaxations = options->relaxations,
                               .separate_backward = row->stages > 1};
-    Sweeping *self = ARENA_ARRAY(arena, Sweeping, 1);
+    DegreeSweep *self = ARENA_ARRAY(arena, DegreeSweep, 1);
     *plan = ARENA_ARRAY(arena, Plan, 1);
     if (arena->failed) return am_fail_memory(error, (int64_t)sizeof *self);
-    *self = (Sweeping){.whole = whole,
-                       .cluster = cluster,
-                       .options = options,
-                       .contexts[0].micro_batches = row->micro_batches,
-                       .tensor_sizes = {row->tensor},
-                       .tensor_count = 1};
+    *self = (DegreeSweep){.whole = whole,
+                          .cluster = cluster,
+                          .options = options,
+                          .contexts[0].micro_batches = row->micro_batches,
+                          .tensor_sizes = {row->tensor},
+                          .tensor_count = 1};
     SweepContext *in = &self->contexts[0];
     SweepTask task = {.in = in,
                       .row = {.data = row->data,

@@ -100,7 +100,7 @@ typedef struct ShareCandidate {
     Arena arena; /* of the prediction */
 } ShareCandidate;
 
-typedef struct Sharing {
+typedef struct ShareClimb {
     const ShareSearch *search;
     Arena *arena;
     const Plan *plan; /* best so far: the given one, or */
@@ -112,7 +112,7 @@ typedef struct Sharing {
     double **candidates[UNEVEN_SHARES_TRIED]; /* choices of this axis */
     int32_t candidate_count;
     ShareCandidate batch[LINE_POINTS];
-} Sharing;
+} ShareClimb;
 
 /* Returns the smallest dimension class that the axis splits with a sufficient part of its FLOPs, or 0
  * without one. Its shares are integer numbers of units, as are those of dimensions that are multiples of
@@ -134,7 +134,7 @@ static int64_t unit_of(const Plan *plan, const PlanStage *stage, int32_t axis) {
     return unit;
 }
 
-static AmStatus open_stage(SharedStage *self, const Sharing *sharing, const PlanStage *stage,
+static AmStatus open_stage(SharedStage *self, const ShareClimb *sharing, const PlanStage *stage,
                            AmError *error) {
     const Cluster *cluster = sharing->search->cluster;
     int32_t axis = sharing->axis, size = axis < stage->mesh.axis_count ? stage->mesh.axes[axis].size : 0;
@@ -171,7 +171,7 @@ static int32_t rank_of(const Plan *plan, int32_t stage, int32_t device) {
 }
 
 /* Reads the next points of the lines from a simulated plan with these shares (NULL: equal ones). */
-static void measure(SharedStage *self, const Sharing *sharing, const Plan *plan, int32_t stage,
+static void measure(SharedStage *self, const ShareClimb *sharing, const Plan *plan, int32_t stage,
                     const double *shares) {
     const PlanStage *of = &plan->stages[stage];
     const Cluster *cluster = sharing->search->cluster;
@@ -275,7 +275,7 @@ static void round_to_units(const SharedStage *self, double *shares) {
 
 /* ---- candidates ---- */
 
-static AmStatus new_shares(double ***shares, const Sharing *self, AmError *error) {
+static AmStatus new_shares(double ***shares, const ShareClimb *self, AmError *error) {
     *shares = ARENA_ARRAY(self->arena, double *, self->plan->stage_count);
     for (int32_t s = 0; *shares && s < self->plan->stage_count; s++)
         (*shares)[s] = ARENA_ARRAY(self->arena, double, self->stages[s].size + 1);
@@ -289,7 +289,7 @@ static bool are_equal_shares(const SharedStage *self, const double *shares) {
 }
 
 /* Returns whether the shares are equal everywhere, or those of a candidate. */
-static bool is_known(const Sharing *self, double *const *shares) {
+static bool is_known(const ShareClimb *self, double *const *shares) {
     bool is_equal = true;
     for (int32_t s = 0; s < self->plan->stage_count; s++)
         is_equal &= are_equal_shares(&self->stages[s], shares[s]);
@@ -304,7 +304,8 @@ static bool is_known(const Sharing *self, double *const *shares) {
 }
 
 /* Makes the plan `of` with these shares on the axis. */
-static AmStatus set_shares(ShareCandidate *candidate, const Sharing *self, const Plan *of, AmError *error) {
+static AmStatus set_shares(ShareCandidate *candidate, const ShareClimb *self, const Plan *of,
+                           AmError *error) {
     PlanStage *stages = ARENA_ARRAY(self->arena, PlanStage, of->stage_count);
     if (!stages) return am_fail_memory(error, of->stage_count);
     memcpy(stages, of->stages, sizeof *stages * (size_t)of->stage_count);
@@ -320,7 +321,7 @@ static AmStatus set_shares(ShareCandidate *candidate, const Sharing *self, const
 
 /* Frees the lowered programs, one for each share of a stage, before the next candidate is simulated. */
 static void simulate_task(void *user, int32_t k) {
-    Sharing *self = user;
+    ShareClimb *self = user;
     ShareCandidate *candidate = &self->batch[k];
     Arena scratch = {0};
     Simulation *simulation;
@@ -339,7 +340,7 @@ static void simulate_task(void *user, int32_t k) {
 
 /* Moves a candidate's plan and its prediction to the search's arena. A plan that cannot be lowered, or that
  * was left, is NULL. */
-static AmStatus keep(Plan **plan, const Sharing *self, ShareCandidate *candidate, AmError *error) {
+static AmStatus keep(Plan **plan, const ShareClimb *self, ShareCandidate *candidate, AmError *error) {
     *plan = NULL;
     if (candidate->status == AM_ERROR_INFEASIBLE || candidate->is_left) return AM_OK;
     TRY(am_pass_error(candidate->status, &candidate->error, error));
@@ -355,7 +356,7 @@ static AmStatus keep(Plan **plan, const Sharing *self, ShareCandidate *candidate
 
 /* Simulates the first `count` candidates side by side; plans[k] is NULL where none could be lowered, or where
  * it was left. */
-static AmStatus run_batch(Sharing *self, int32_t count, const Plan *of, Plan **plans, AmError *error) {
+static AmStatus run_batch(ShareClimb *self, int32_t count, const Plan *of, Plan **plans, AmError *error) {
     AmStatus status = AM_OK;
     for (int32_t k = 0; k < count; k++) TRY(set_shares(&self->batch[k], self, of, error));
     parallel_for(count, 0, simulate_task, self);
@@ -368,15 +369,15 @@ static AmStatus run_batch(Sharing *self, int32_t count, const Plan *of, Plan **p
 }
 
 /* Returns the seconds above which no plan is better than the best so far; 0: the best does not fit. */
-static double most_seconds(const Sharing *self) {
+static double most_seconds(const ShareClimb *self) {
     return self->fit.fits ? self->plan->predicted_step_seconds : 0;
 }
 
-static bool may_go_on(const Sharing *self, int32_t count) {
+static bool may_go_on(const ShareClimb *self, int32_t count) {
     return self->evaluations + count <= self->search->most && !stop_wanted(self->search->stop);
 }
 
-static void take(Sharing *self, Plan *plan, const MemoryFit *fit) {
+static void take(ShareClimb *self, Plan *plan, const MemoryFit *fit) {
     double seconds = self->plan->predicted_step_seconds;
     if (!plan || !plan_is_better(plan->predicted_step_seconds, fit, seconds, &self->fit)) return;
     self->plan = self->found = plan;
@@ -385,7 +386,7 @@ static void take(Sharing *self, Plan *plan, const MemoryFit *fit) {
 
 /* Balances the shares of `of`, which are equal on this axis, round by round; `**balanced` are the last
  * ones. */
-static AmStatus balance_stages(Sharing *self, const Plan *of, double ***balanced, AmError *error) {
+static AmStatus balance_stages(ShareClimb *self, const Plan *of, double ***balanced, AmError *error) {
     Plan *plan;
     for (int32_t s = 0; s < of->stage_count; s++) measure(&self->stages[s], self, of, s, NULL);
     for (int32_t round = 0; round < ROUNDS && may_go_on(self, 1); round++) {
@@ -411,7 +412,7 @@ static AmStatus balance_stages(Sharing *self, const Plan *of, double ***balanced
 
 /* Whale's algorithm 1: shares [coordinate] follow the peak rates. While a coordinate lacks memory, a unit of
  * its load moves to the one with the least load for its rate that has room. */
-static AmStatus follow_peaks(const SharedStage *self, const Sharing *sharing, const PlanStage *stage,
+static AmStatus follow_peaks(const SharedStage *self, const ShareClimb *sharing, const PlanStage *stage,
                              double *shares, AmError *error) {
     const double unit = 1.0 / (double)(self->unit > self->size ? self->unit : 64 * self->size);
     double *peaks = ARENA_ARRAY(sharing->arena, double, self->size), sum = 0;
@@ -440,7 +441,7 @@ static AmStatus follow_peaks(const SharedStage *self, const Sharing *sharing, co
 }
 
 /* Simulates the shares of Whale's algorithm. */
-static AmStatus price_peaks(Sharing *self, const Plan *of, AmError *error) {
+static AmStatus price_peaks(ShareClimb *self, const Plan *of, AmError *error) {
     double **shares;
     Plan *plan;
     if (!may_go_on(self, 1)) return AM_OK;
@@ -459,7 +460,7 @@ static AmStatus price_peaks(Sharing *self, const Plan *of, AmError *error) {
 }
 
 /* Shares on the line through the equal and the balanced ones. */
-static AmStatus search_line(Sharing *self, const Plan *of, double *const *balanced, AmError *error) {
+static AmStatus search_line(ShareClimb *self, const Plan *of, double *const *balanced, AmError *error) {
     Plan *plans[LINE_POINTS];
     int32_t count = 0;
     for (int32_t p = 0; p < LINE_POINTS && may_go_on(self, count + 1); p++) {
@@ -481,7 +482,7 @@ static AmStatus search_line(Sharing *self, const Plan *of, double *const *balanc
     return AM_OK;
 }
 
-static AmStatus search_axis(Sharing *self, AmError *error) {
+static AmStatus search_axis(ShareClimb *self, AmError *error) {
     const Plan *of = self->plan;
     double **balanced = NULL;
     bool is_mixed = false;
@@ -513,9 +514,9 @@ static MemoryFit fit_of(const Plan *plan, const ShareSearch *search) {
 AmStatus uneven_shares_find(Plan **best, MemoryFit *fit, int64_t *evaluations, Arena *arena, const Plan *plan,
                             const ShareSearch *search, AmError *error) {
     *best = NULL;
-    Sharing *self = ARENA_ARRAY(arena, Sharing, 1);
+    ShareClimb *self = ARENA_ARRAY(arena, ShareClimb, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
-    *self = (Sharing){.search = search, .arena = arena, .plan = plan, .fit = fit_of(plan, search)};
+    *self = (ShareClimb){.search = search, .arena = arena, .plan = plan, .fit = fit_of(plan, search)};
     self->stages = ARENA_ARRAY(arena, SharedStage, plan->stage_count);
     if (!self->stages) return am_fail_memory(error, plan->stage_count);
     AmStatus status = AM_OK;

@@ -109,19 +109,19 @@ static AmStatus split_context(const PipelinePlans *self, PipelineContext *contex
                           error);
 }
 
-typedef struct Opening {
+typedef struct ContextTasks {
     const PipelinePlans *plans;
     PipelineContext *contexts[PIPELINE_MOST_CONTEXTS];
-} Opening;
+} ContextTasks;
 
 static void open_task(void *user, int32_t k) {
-    const Opening *opening = user;
-    PipelineContext *context = opening->contexts[k];
-    if (stop_wanted(&opening->plans->costs->stop)) {
+    const ContextTasks *tasks = user;
+    PipelineContext *context = tasks->contexts[k];
+    if (stop_wanted(&tasks->plans->costs->stop)) {
         context->status = am_fail(&context->error, AM_INTERRUPTED, "", "the search was stopped");
         return;
     }
-    context->status = split_context(opening->plans, context, &context->error);
+    context->status = split_context(tasks->plans, context, &context->error);
 }
 
 /* Finds the context of a candidate, which may have to be opened. */
@@ -150,7 +150,7 @@ static AmStatus find_context(PipelinePlans *self, const PipelineCandidate *candi
 
 AmStatus pipeline_plans_open(PipelinePlans *self, const PipelineCandidate *candidates, int32_t count,
                              AmError *error) {
-    Opening opening = {.plans = self};
+    ContextTasks tasks = {.plans = self};
     int32_t opened = 0;
     for (int32_t k = 0; k < count; k++) {
         PipelineContext *context;
@@ -158,12 +158,12 @@ AmStatus pipeline_plans_open(PipelinePlans *self, const PipelineCandidate *candi
         TRY(find_context(self, &candidates[k], &context, error));
         if (context->is_open) continue;
         context->is_open = true;
-        opening.contexts[opened++] = context;
+        tasks.contexts[opened++] = context;
     }
-    parallel_for(opened, 0, open_task, &opening);
+    parallel_for(opened, 0, open_task, &tasks);
     for (int32_t k = 0; k < opened; k++) {
-        if (opening.contexts[k]->repeating) plan_context_adopt(self->whole, opening.contexts[k]->repeating);
-        if (opening.contexts[k]->owned) plan_context_adopt(self->whole, opening.contexts[k]->owned);
+        if (tasks.contexts[k]->repeating) plan_context_adopt(self->whole, tasks.contexts[k]->repeating);
+        if (tasks.contexts[k]->owned) plan_context_adopt(self->whole, tasks.contexts[k]->owned);
     }
     return AM_OK;
 }
@@ -342,16 +342,16 @@ static AmStatus make_plan(PipelinePlans *self, PipelineCandidate *candidate, AmE
 
 /* ---- simulation ---- */
 
-typedef struct Simulating {
+typedef struct SimulationTask {
     const PipelinePlans *plans;
     PipelineCandidate *candidates;
-} Simulating;
+} SimulationTask;
 
 /* Simulates the first of the candidates under one schedule. */
 static AmStatus simulate(void *user, ScheduleKind schedule, AmError *error) {
-    const Simulating *simulating = user;
-    const PipelinePlans *self = simulating->plans;
-    PipelineCandidate *candidate = simulating->candidates;
+    const SimulationTask *task = user;
+    const PipelinePlans *self = task->plans;
+    PipelineCandidate *candidate = task->candidates;
     const SimulationOptions options = {.memory_fraction = self->options->request->constraints.memory_fraction,
                                        .stop = self->stop};
     Simulation *simulation;
@@ -373,9 +373,9 @@ static AmStatus simulate(void *user, ScheduleKind schedule, AmError *error) {
 }
 
 static void simulate_task(void *user, int32_t k) {
-    const Simulating *all = user;
+    const SimulationTask *all = user;
     PipelineCandidate *candidate = &all->candidates[k];
-    Simulating one = {all->plans, candidate};
+    SimulationTask one = {all->plans, candidate};
     if (!candidate->plan) return;
     bool is_fixed = candidate->is_strict || candidate->given || candidate->plan->stage_count == 1;
     candidate->status = schedule_simulate(&candidate->schedule, is_fixed, simulate, &one, &candidate->error);
@@ -397,7 +397,7 @@ static AmStatus keep_prediction(const PipelinePlans *self, PipelineCandidate *ca
 
 AmStatus pipeline_plans_simulate(PipelinePlans *self, PipelineCandidate *candidates, int32_t count,
                                  AmError *error) {
-    Simulating simulating = {self, candidates};
+    SimulationTask task = {self, candidates};
     TRY(pipeline_plans_open(self, candidates, count, error));
     for (int32_t k = 0; k < count; k++) {
         candidates[k].status = make_plan(self, &candidates[k], &candidates[k].error);
@@ -408,7 +408,7 @@ AmStatus pipeline_plans_simulate(PipelinePlans *self, PipelineCandidate *candida
             candidates[k].status = search_check_plan(self->options, candidates[k].plan, &candidates[k].error);
         if (candidates[k].status != AM_OK) candidates[k].plan = NULL;
     }
-    parallel_for(count, 0, simulate_task, &simulating);
+    parallel_for(count, 0, simulate_task, &task);
     AmStatus status = AM_OK;
     for (int32_t k = 0; k < count; k++) {
         AmStatus kept = keep_prediction(self, &candidates[k], error);

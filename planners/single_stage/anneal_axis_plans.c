@@ -13,27 +13,27 @@
 /* Familiar plans cost nothing: so many steps for each evaluation, and the chain ends. */
 #define STEPS_PER_EVALUATION 20
 
-typedef struct Walking {
+typedef struct AxisPlanWalk {
     const AnnealWalk *walk;
     AxisPlan axis_plan, changed;
     int64_t drawn; /* changes */
     int64_t first; /* evaluations of the problem before the walk */
-} Walking;
+} AxisPlanWalk;
 
 static bool is_over(void *user) {
-    const Walking *self = user;
+    const AxisPlanWalk *self = user;
     return self->drawn >= self->walk->steps || problem_must_stop(self->walk->problem);
 }
 
 static bool change(void *user, Random *random) {
-    Walking *self = user;
+    AxisPlanWalk *self = user;
     self->changed = self->axis_plan;
     self->drawn++;
     return axis_plan_change(self->walk->problem, random, &self->changed);
 }
 
 static double progress(void *user) {
-    const Walking *self = user;
+    const AxisPlanWalk *self = user;
     const AnnealWalk *walk = self->walk;
     double drawn = (double)(self->drawn - 1) / (double)walk->steps;
     if (walk->evaluations == 0) return drawn;
@@ -42,17 +42,17 @@ static double progress(void *user) {
 }
 
 static AmStatus score(void *user, double *score, AmError *error) {
-    const Walking *self = user;
+    const AxisPlanWalk *self = user;
     return self->walk->score(self->walk->user, &self->changed, score, error);
 }
 
 static void take(void *user) {
-    Walking *self = user;
+    AxisPlanWalk *self = user;
     self->axis_plan = self->changed;
 }
 
 AmStatus anneal_walk(const AnnealWalk *walk, const AxisPlan *start, double start_score, AmError *error) {
-    Walking self = {.walk = walk, .axis_plan = *start, .first = walk->problem->budget.used};
+    AxisPlanWalk self = {.walk = walk, .axis_plan = *start, .first = walk->problem->budget.used};
     const Anneal anneal = {.hot = FIRST_TEMPERATURE,
                            .cold = LAST_TEMPERATURE,
                            .is_climb = walk->is_climb,

@@ -133,11 +133,11 @@ AmStatus plan_sample_cut(PlanStage *stages, Arena *arena, const PlanSample *samp
 
 /* What stands for the instructions and classes of a context of the module: those of the sample's context with
  * the same micro-batches and recomputation. */
-typedef struct Standing {
+typedef struct SampleMap {
     const PlanContext *from, *to;
     int32_t *instruction; /* [instruction of `to`]: of `from`, or -1 */
     int32_t *class_index; /* [class of `to`]: of `from`, or -1 */
-} Standing;
+} SampleMap;
 
 static int32_t original_of(const PlanContext *context, int32_t i) {
     return context->whole ? context->original[i] : i;
@@ -145,7 +145,7 @@ static int32_t original_of(const PlanContext *context, int32_t i) {
 
 /* Maps instructions: several of a context may serve one of the whole module, and correspond in their
  * order. */
-static AmStatus map_instructions(Standing *self, Arena *arena, const PlanSample *sample, AmError *error) {
+static AmStatus map_instructions(SampleMap *self, Arena *arena, const PlanSample *sample, AmError *error) {
     const PlanContext *from = self->from, *to = self->to;
     int32_t wholes = sample->whole->rules->entry_count, samples = sample->context->rules->entry_count;
     int32_t *first = ARENA_ARRAY(arena, int32_t, samples + 2),
@@ -167,7 +167,7 @@ static AmStatus map_instructions(Standing *self, Arena *arena, const PlanSample 
     return AM_OK;
 }
 
-static AmStatus map_classes(Standing *self, Arena *arena, AmError *error) {
+static AmStatus map_classes(SampleMap *self, Arena *arena, AmError *error) {
     const Classes *classes = self->to->classes, *own = self->from->classes;
     self->class_index = ARENA_ARRAY(arena, int32_t, classes->count + 1);
     if (!self->class_index) return am_fail_memory(error, classes->count);
@@ -185,7 +185,7 @@ static AmStatus map_classes(Standing *self, Arena *arena, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus move_axis_priorities(PlanStage *stage, Arena *arena, const Standing *standing,
+static AmStatus move_axis_priorities(PlanStage *stage, Arena *arena, const SampleMap *standing,
                                      const PlanStage *from, AmError *error) {
     int32_t classes = standing->to->classes->count;
     for (int32_t axis = 0; axis < from->mesh.axis_count; axis++) {
@@ -206,7 +206,7 @@ static AmStatus move_axis_priorities(PlanStage *stage, Arena *arena, const Stand
 }
 
 /* Gives the decisions for an instruction to all for which it stands. */
-static AmStatus move_overrides(PlanStage *stage, Arena *arena, const Standing *standing,
+static AmStatus move_overrides(PlanStage *stage, Arena *arena, const SampleMap *standing,
                                const PlanStage *from, AmError *error) {
     int32_t count = standing->to->rules->count, own = standing->from->rules->count;
     int32_t *override = ARENA_ARRAY(arena, int32_t, own + 1), *place = ARENA_ARRAY(arena, int32_t, own + 1);
@@ -236,7 +236,7 @@ static AmStatus move_overrides(PlanStage *stage, Arena *arena, const Standing *s
 
 AmStatus plan_sample_decide(PlanStage *stages, Arena *arena, const PlanSample *sample, const Plan *plan,
                             const PlanContext *context, AmError *error) {
-    Standing standing = {.from = plan_context_used(plan, sample->context), .to = context};
+    SampleMap standing = {.from = plan_context_used(plan, sample->context), .to = context};
     TRY(map_instructions(&standing, arena, sample, error));
     TRY(map_classes(&standing, arena, error));
     for (int32_t s = 0; s < plan->stage_count; s++) {

@@ -158,17 +158,17 @@ AmStatus propagation_infer_mesh(Mesh *mesh, Arena *arena, const KeptShardings *k
 }
 
 /* The goal: the state of every kept value. */
-typedef struct Seeding {
+typedef struct KeptStates {
     PlanStage *stage;
     Arena *arena;
     const PlanContext *context;
     const KeptShardings *kept;
     SbpState *states;              /* [kept->value_count] */
     int32_t pinned[MESH_MAX_AXES]; /* entries of the axis priorities before any are added */
-} Seeding;
+} KeptStates;
 
 /* Finds the values' states, replicated where shards would be uneven. */
-static AmStatus find_states(Seeding *self, AmWarnings *warnings, AmError *error) {
+static AmStatus find_states(KeptStates *self, AmWarnings *warnings, AmError *error) {
     const Mesh *mesh = &self->stage->mesh;
     SbpState found[MAX_DIFFERENT];
     bool is_state[MAX_DIFFERENT];
@@ -194,7 +194,7 @@ static AmStatus find_states(Seeding *self, AmWarnings *warnings, AmError *error)
     return AM_OK;
 }
 
-static int32_t split_class(const Seeding *self, int32_t v, int32_t axis) {
+static int32_t split_class(const KeptStates *self, int32_t v, int32_t axis) {
     Sbp sbp = self->states[v].axis[axis];
     if (!sbp_is_split(sbp)) return -1;
     return classes_of(self->context->classes, self->context->rules, self->kept->values[v].instruction,
@@ -203,7 +203,7 @@ static int32_t split_class(const Seeding *self, int32_t v, int32_t axis) {
 
 /* Marks the classes that may not come next: some value has them, but splits another that is not listed yet.
  */
-static void mark_later(const Seeding *self, int32_t axis, const bool *wanted, bool *later) {
+static void mark_later(const KeptStates *self, int32_t axis, const bool *wanted, bool *later) {
     for (int32_t v = 0; v < self->kept->value_count; v++) {
         int32_t first = split_class(self, v, axis), instruction = self->kept->values[v].instruction;
         if (first < 0 || !wanted[first]) continue;
@@ -217,7 +217,7 @@ static void mark_later(const Seeding *self, int32_t axis, const bool *wanted, bo
 }
 
 /* Appends the classes that values split on the axis, each before those over which it prevails. */
-static AmStatus append_axis_priority(Seeding *self, int32_t axis, AmError *error) {
+static AmStatus append_axis_priority(KeptStates *self, int32_t axis, AmError *error) {
     PlanAxisPriority *priority = &self->stage->axis_priorities[axis];
     int32_t classes = self->context->classes->count, left = 0;
     bool *wanted = ARENA_ARRAY(self->arena, bool, classes), *later = ARENA_ARRAY(self->arena, bool, classes);
@@ -246,7 +246,7 @@ static AmStatus append_axis_priority(Seeding *self, int32_t axis, AmError *error
 }
 
 /* Returns whether a class that was listed before any were added splits the value on the axis. */
-static bool is_pinned(const Seeding *self, int32_t instruction, int32_t axis, Sbp sbp) {
+static bool is_pinned(const KeptStates *self, int32_t instruction, int32_t axis, Sbp sbp) {
     if (!sbp_is_split(sbp)) return false;
     const PlanContext *context = self->context;
     int32_t class_index = classes_of(context->classes, context->rules, instruction, sbp_dimension(sbp));
@@ -256,7 +256,7 @@ static bool is_pinned(const Seeding *self, int32_t instruction, int32_t axis, Sb
 }
 
 /* Appends overrides for the values that assignment would store otherwise. */
-static AmStatus append_overrides(Seeding *self, AmError *error) {
+static AmStatus append_overrides(KeptStates *self, AmError *error) {
     PlanStage *stage = self->stage;
     Assignment *assignment;
     TRY(plan_assign(&assignment, self->arena, self->context, stage, error));
@@ -280,7 +280,7 @@ static AmStatus append_overrides(Seeding *self, AmError *error) {
 
 AmStatus propagation_keep_shardings(PlanStage *stage, Arena *arena, const PlanContext *context,
                                     const KeptShardings *kept, AmWarnings *warnings, AmError *error) {
-    Seeding self = {.stage = stage, .arena = arena, .context = context, .kept = kept};
+    KeptStates self = {.stage = stage, .arena = arena, .context = context, .kept = kept};
     self.states = ARENA_ARRAY(arena, SbpState, kept->value_count);
     if (!self.states) return am_fail_memory(error, kept->value_count);
     TRY(find_states(&self, warnings, error));

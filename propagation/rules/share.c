@@ -17,14 +17,15 @@ typedef struct SharedArray {
     uint64_t hash;
 } SharedArray;
 
-typedef struct Sharing {
+typedef struct ArrayTable {
     Arena *arena;
     SharedArray *table; /* [capacity], a power of two */
     int32_t count, capacity;
-} Sharing;
+} ArrayTable;
 
 /* Returns the entry of equal bytes, or the free one in which they belong. */
-static SharedArray *find(const Sharing *self, const void *bytes, size_t unit, size_t count, uint64_t hash) {
+static SharedArray *find(const ArrayTable *self, const void *bytes, size_t unit, size_t count,
+                         uint64_t hash) {
     for (uint64_t at = hash;; at++) {
         SharedArray *entry = &self->table[at & (uint64_t)(self->capacity - 1)];
         if (!entry->bytes) return entry;
@@ -34,8 +35,8 @@ static SharedArray *find(const Sharing *self, const void *bytes, size_t unit, si
     }
 }
 
-static void grow(Sharing *self) {
-    Sharing larger = *self;
+static void grow(ArrayTable *self) {
+    ArrayTable larger = *self;
     larger.capacity = self->capacity ? self->capacity * 2 : 1024;
     larger.table = ARENA_ARRAY(self->arena, SharedArray, larger.capacity);
     if (!larger.table) return;
@@ -48,7 +49,7 @@ static void grow(Sharing *self) {
 
 /* Returns the array that stands for this one: the first equal one, or this one itself, copied if it does not
  * last. Without memory arrays stand for themselves. */
-static const void *share_bytes(Sharing *self, const void *bytes, size_t unit, size_t count, bool lasts) {
+static const void *share_bytes(ArrayTable *self, const void *bytes, size_t unit, size_t count, bool lasts) {
     if (2 * self->count >= self->capacity) grow(self);
     if (self->arena->failed) return lasts ? bytes : NULL;
     uint64_t hash = hash_bytes(bytes, count, 0);
@@ -59,16 +60,16 @@ static const void *share_bytes(Sharing *self, const void *bytes, size_t unit, si
     return entry->bytes;
 }
 
-static const void *share(Sharing *self, const void *bytes, size_t size, int32_t count) {
+static const void *share(ArrayTable *self, const void *bytes, size_t size, int32_t count) {
     return bytes && count > 0 ? share_bytes(self, bytes, size, size * (size_t)count, true) : bytes;
 }
 
 /* As share(), of an array that does not last. */
-static const void *share_copy(Sharing *self, const void *bytes, size_t size, int32_t count) {
+static const void *share_copy(ArrayTable *self, const void *bytes, size_t size, int32_t count) {
     return bytes && count > 0 ? share_bytes(self, bytes, size, size * (size_t)count, false) : NULL;
 }
 
-static const IrDot *share_dot(Sharing *self, const IrDot *dot) {
+static const IrDot *share_dot(ArrayTable *self, const IrDot *dot) {
     IrDot own = *dot;
     own.lhs_batch = share(self, own.lhs_batch, sizeof *own.lhs_batch, own.batch_count);
     own.rhs_batch = share(self, own.rhs_batch, sizeof *own.rhs_batch, own.batch_count);
@@ -97,7 +98,7 @@ static AmStatus make_room(RuleRoom *room, const Rules *rules, Arena *arena, AmEr
     return arena->failed ? am_fail_memory(error, factors) : AM_OK;
 }
 
-static void share_factors(Sharing *self, const Rules *rules, int32_t i, const RuleRoom *room) {
+static void share_factors(ArrayTable *self, const Rules *rules, int32_t i, const RuleRoom *room) {
     FactorRule *rule = &rules->rules[i];
     int32_t slots = rule->operand_count + rule->result_count;
     for (int32_t f = 0; f < rule->factor_count; f++) {
@@ -119,7 +120,7 @@ static void share_factors(Sharing *self, const Rules *rules, int32_t i, const Ru
 }
 
 AmStatus rules_share(Rules *rules, IrModule *canonical, Arena *arena, AmError *error) {
-    Sharing of_module = {.arena = &canonical->arena}, of_rules = {.arena = arena};
+    ArrayTable of_module = {.arena = &canonical->arena}, of_rules = {.arena = arena};
     RuleRoom room;
     TRY(make_room(&room, rules, arena, error));
     for (int32_t i = 0; i < rules->count && !arena->failed && !canonical->arena.failed; i++) {

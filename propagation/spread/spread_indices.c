@@ -17,13 +17,13 @@ typedef struct ParallelDimensions {
 } ParallelDimensions;
 
 /* A gather or scatter with the correspondence of its dimensions; -1: none. */
-typedef struct Indexing {
+typedef struct IndexedDimensions {
     const IrGather *gather;
     const IrShape *operand, *indices, *slices; /* slices: the result of a gather, the updates of a scatter */
     int32_t indices_to_slices[IR_MAX_RANK];
     int32_t operand_to_slices[IR_MAX_RANK]; /* covered completely by a slice */
     ParallelDimensions parallel;
-} Indexing;
+} IndexedDimensions;
 
 static bool counts_up(const IrInstruction *constant) {
     const int32_t *values = constant->literal ? constant->literal->data : NULL;
@@ -52,7 +52,7 @@ static int32_t counting_dimension(const Spread *self, int32_t i) {
 }
 
 /* Adds the pair of operand dimension and indices dimension, if each is new and they agree in size. */
-static bool add_parallel(Indexing *self, int64_t operand, int64_t indices) {
+static bool add_parallel(IndexedDimensions *self, int64_t operand, int64_t indices) {
     ParallelDimensions *parallel = &self->parallel;
     for (int32_t k = 0; k < parallel->count; k++)
         if (parallel->operand[k] == operand || parallel->indices[k] == indices) return false;
@@ -64,7 +64,7 @@ static bool add_parallel(Indexing *self, int64_t operand, int64_t indices) {
 }
 
 /* Finds components of the index that count along a dimension of the indices. */
-static void find_counting(const Spread *self, Indexing *indexing, int32_t indices,
+static void find_counting(const Spread *self, IndexedDimensions *indexing, int32_t indices,
                           const int64_t *slice_sizes) {
     const IrGather *gather = indexing->gather;
     const IrInstruction *source = ir_instruction(self->module, indices);
@@ -92,7 +92,7 @@ static void find_counting(const Spread *self, Indexing *indexing, int32_t indice
 }
 
 /* Fills slice_sizes of a scatter from its updates. */
-static void find_slice_sizes(const Indexing *self, int64_t *sizes) {
+static void find_slice_sizes(const IndexedDimensions *self, int64_t *sizes) {
     const IrGather *gather = self->gather;
     int32_t offset = 0;
     for (int32_t d = 0; d < self->operand->rank; d++) {
@@ -104,10 +104,10 @@ static void find_slice_sizes(const Indexing *self, int64_t *sizes) {
     }
 }
 
-static Indexing read_indexing(const Spread *self, const IrInstruction *instruction, int32_t slices) {
+static IndexedDimensions read_indexing(const Spread *self, const IrInstruction *instruction, int32_t slices) {
     bool is_gather = instruction->opcode == IR_GATHER;
     int32_t indices = instruction->operands[is_gather ? 1 : instruction->operand_count / 2];
-    Indexing indexing = {.gather = instruction->attributes->gather};
+    IndexedDimensions indexing = {.gather = instruction->attributes->gather};
     const IrGather *gather = indexing.gather;
     int64_t sizes[IR_MAX_RANK];
     int32_t offset = 0, slice = 0;
@@ -164,7 +164,7 @@ bool spread_gather_result(Spread *self, int32_t i) {
     const IrInstruction *instruction = ir_instruction(self->module, i);
     const Tiles *operand = spatial_array(self, instruction->operands[0]);
     const Tiles *indices = spatial_array(self, instruction->operands[1]);
-    Indexing indexing = read_indexing(self, instruction, -1);
+    IndexedDimensions indexing = read_indexing(self, instruction, -1);
     const ParallelDimensions *parallel = &indexing.parallel;
     int32_t rank = instruction->shape.rank;
     bool is_changed = false;
@@ -193,7 +193,7 @@ static const Tiles *first_with(Spread *self, const Tiles *first, const Tiles *se
 const Tiles *spread_gather_operand(Spread *self, int32_t user, int32_t operand) {
     const IrInstruction *instruction = ir_instruction(self->module, user);
     const Tiles *tiles = spread_array(self, user);
-    Indexing indexing = read_indexing(self, instruction, -1);
+    IndexedDimensions indexing = read_indexing(self, instruction, -1);
     const ParallelDimensions *parallel = &indexing.parallel;
     int32_t rank = indexing.operand->rank;
     if (operand == 1)
@@ -217,7 +217,7 @@ bool spread_scatter_result(Spread *self, int32_t i) {
     for (int32_t k = 0; k < arrays; k++) {
         int32_t update = instruction->operands[arrays + 1 + k];
         const Tiles *updates = spatial_array(self, update);
-        Indexing indexing = read_indexing(self, instruction, update);
+        IndexedDimensions indexing = read_indexing(self, instruction, update);
         const ParallelDimensions *parallel = &indexing.parallel;
         int32_t rank = indexing.operand->rank;
         if (indices && parallel->count > 0)
@@ -242,7 +242,7 @@ static const Tiles *scatter_indices(Spread *self, const IrInstruction *instructi
         int32_t update = instruction->operands[arrays + 1 + k];
         const Tiles *updates = spatial_array(self, update);
         if (!updates) continue;
-        Indexing indexing = read_indexing(self, instruction, update);
+        IndexedDimensions indexing = read_indexing(self, instruction, update);
         const Tiles *tiles = map_table(self, updates, indexing.indices_to_slices, indexing.indices->rank,
                                        true, indexing.indices->rank);
         const Tiles *merged = found ? tiles_merge(&self->pool, tiles, found, tiles_count(found) + 1) : tiles;
@@ -257,7 +257,7 @@ const Tiles *spread_scatter_operand(Spread *self, int32_t user, int32_t operand)
     const Tiles *const *leaves = &self->leaves[self->first_leaf[user]];
     if (operand < arrays) return leaves[operand];
     if (operand == arrays) return scatter_indices(self, instruction, arrays);
-    Indexing indexing = read_indexing(self, instruction, instruction->operands[operand]);
+    IndexedDimensions indexing = read_indexing(self, instruction, instruction->operands[operand]);
     const ParallelDimensions *parallel = &indexing.parallel;
     int32_t rank = indexing.slices->rank;
     const Tiles *tiles = leaves[operand - arrays - 1],
