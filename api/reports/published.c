@@ -15,11 +15,11 @@
 
 #define GIB 1073741824.0
 
-/* Of a device's memory. PyTorch shows 79.2 of the 80 GiB of an A100. CUDA's context and cuBLAS take half a
- * GiB of it, and the allocator leaves at least 1.5 % of its blocks unused. */
+/* The usable fraction of a device's memory. PyTorch shows 79.2 of the 80 GiB of an A100. CUDA's context and
+ * cuBLAS take half a GiB of it, and the allocator leaves at least 1.5 % of its blocks unused. */
 #define USABLE_MEMORY 0.97
 
-/* Of plans that a search finds, which do not count the buffers of communicators: 1 to 3 GiB. */
+/* The same for plans that a search finds, whose peak lacks the buffers of communicators: 1 to 3 GiB. */
 #define SEARCHED_MEMORY 0.935
 
 #define SEARCH_SECONDS 10.0

@@ -394,7 +394,7 @@ static void print_unplanned(Text *text, const IrModule *module) {
     }
 }
 
-/* Describes a module of which XLA alone accepts all, and sets *is_done. */
+/* Describes a module with operators that only XLA accepts, and sets *is_done. */
 static AmStatus try_unplanned(Text *text, bool *is_done, const ReportCall *call, AmError *error) {
     IrModule *module;
     AmError again = {0};

@@ -116,7 +116,7 @@ void cuda_device_close(CudaDevice *device); /* may be called on a zeroed one */
 AmStatus cuda_device_use(const CudaDevice *device, AmError *error);
 
 /* Allocates device memory of at least one byte, aligned to 256 bytes, its content unknown; the device is
- * current. AM_ERROR_RUNTIME says how much was wanted and free. */
+ * current. AM_ERROR_RUNTIME has the bytes that were requested and free. */
 AmStatus cuda_memory_alloc(CUdeviceptr *memory, const CudaDevice *device, int64_t bytes, AmError *error);
 void cuda_memory_free(CUdeviceptr memory); /* 0 is fine */
 

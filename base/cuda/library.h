@@ -1,7 +1,7 @@
 /* Libraries of a vendor, opened at run time.
  *
- * Nothing of CUDA is linked: a program built with CUDA starts on a machine that
- * has none of it, and says in one line what is missing when it is wanted. A
+ * A program built with CUDA links none of its libraries, so it starts on a machine
+ * without them. The first use of a missing library fails with one line. A
  * library is a list of names, tried in order wherever the loader looks and then
  * where toolkits lie, and a table of function pointers to fill, which is made
  * from one list of functions:

@@ -1,7 +1,7 @@
 /* Device code to machine code by NVRTC, with a cache on disk.
  *
- * NVRTC is opened at run time, so a build with CUDA starts without it and says
- * what is missing when a kernel is wanted. For an architecture that it knows it
+ * NVRTC is opened at run time, so a build with CUDA starts without it, and the
+ * first kernel fails if it is missing. For an architecture that it knows it
  * makes a cubin; for a newer card PTX of the newest architecture below the card's,
  * which the driver compiles when it loads it. Compiled units are kept under
  * $XDG_CACHE_HOME/automap/kernels (else ~/.cache/automap/kernels), named after

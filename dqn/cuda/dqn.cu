@@ -35,7 +35,7 @@ struct Layer {
     int inputs, outputs;
 };
 
-/* Where everything is, and the settings: the same struct as UpdateCuda in
+/* The device addresses of all arrays, and the settings: the same struct as UpdateCuda in
  * learner_cuda.c, field by field. */
 struct Update {
     /* The replay: [capacity, ..]. owners is 0 between kernels. */
@@ -166,8 +166,8 @@ extern "C" __global__ void dqn_draw(const GRID_CONSTANT Update u) {
     draw(u);
 }
 
-/* Copies what was drawn for a row of the batch; this is thread `lane` of `lanes`
- * that share the work. */
+/* Copies the transition that was drawn for a row of the batch; this is thread `lane` of
+ * `lanes` that share the work. */
 __device__ void gather(const Update &u, int row, int lane, int lanes) {
     Integer from = u.indices[row], states = (Integer)row * u.size;
     Integer following = (Integer)(u.batch + row) * u.size;

@@ -541,8 +541,8 @@ static void set_sizes(LearnerCuda *learner) {
 }
 
 /* Runs every kernel, product and convolution once, over a replay of one transition
- * of zeros, and clears what that left: libraries load their code now and not while
- * an update is recorded, and what cannot run says so now. */
+ * of zeros, and clears the results. So libraries load their code before an update is
+ * recorded, and a part that cannot run fails here. */
 static AmStatus warm_up(LearnerCuda *learner, AmError *error) {
     int32_t one = 1;
     void *store[] = {&learner->update, &learner->staging, &one},

@@ -65,8 +65,8 @@ AmStatus checkpoint_write_files(const CheckpointWriter *writer, const Checkpoint
     return disk_sync_directory(writer->calls, directory, error);
 }
 
-/* Checks that the files of other processes are here: a different folder of the same name has none
- * of them. */
+/* Checks that the folder has the files of other processes: on a disk that is not shared, a folder of the
+ * same name lacks them. */
 static AmStatus check_present(const CheckpointManifest *manifest, const char *directory, Arena *arena,
                               AmError *error) {
     for (int32_t f = 0; f < manifest->file_count; f++) {

@@ -45,7 +45,7 @@ struct ChannelBackEnd {
     AmStatus (*start)(ChannelSet *set, AmError *error);
     /* No thread uses the channels any more. NULL: nothing to do. */
     void (*close)(ChannelSet *set);
-    /* Whether the slot of `iteration` is free: its previous message has arrived. */
+    /* Returns whether the slot of `iteration` is free, as its previous message has arrived. */
     ActorReady *put_ready; /* user: the Channel */
     /* The slot is filled: send it. */
     AmStatus (*put_end)(Channel *channel, int64_t iteration, AmError *error);

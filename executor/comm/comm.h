@@ -64,10 +64,8 @@ typedef struct CommBackEnd {
     /* Waits until the collectives that were issued are done, or cannot be done any
      * more; to be called before the device is synchronized. NULL: that does it. */
     AmStatus (*await)(Comm *comm, AmError *error);
-    /* Whether ranks may have transfers with slots (stream.h), and the transport to other processes;
-     * NULL: none. */
-    bool has_channels;
-    const struct ChannelBackEnd *channels;
+    bool has_channels;                     /* ranks may have transfers with slots (stream.h) */
+    const struct ChannelBackEnd *channels; /* the transport to other processes; NULL: none */
     bool waits_on_ranks; /* run() waits for other ranks, so it cannot be recorded (KernelBackEnd.begin) */
     AmStatus (*barrier)(Comm *comm, AmError *error); /* of all ranks */
     /* Releases all ranks from waiting; may be called by any rank, any number of times. */

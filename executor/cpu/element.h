@@ -61,8 +61,8 @@ ElementLoop *element_round_loop(Dtype type);
 
 typedef struct ElementProgram ElementProgram;
 
-/* Operators on slots, which are numbered after the inputs. Of a scalar computation (to_apply): its parameters
- * are the inputs, its result or the elements of its result tuple the outputs. */
+/* Operators on slots, which are numbered after the inputs. The inputs are the parameters of a scalar
+ * computation (to_apply), the outputs its result or the elements of its result tuple. */
 typedef struct ElementComputation {
     int32_t input_count, op_count, output_count;
     const Dtype *input_types;

@@ -74,7 +74,7 @@ static AmStatus open_card(ProbeDevice **device, int32_t index, AmError *error) {
     return status;
 }
 
-/* `elements` divided over blocks of THREADS, each of which strides over them. */
+/* Launches a kernel whose blocks of THREADS stride over `elements`. */
 static AmStatus enqueue(const Card *card, CUfunction kernel, int64_t elements, void **arguments,
                         AmError *error) {
     int64_t blocks = (elements + THREADS - 1) / THREADS;

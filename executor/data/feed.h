@@ -10,7 +10,7 @@
  *
  * An actor loads the batches and cuts them into the ranks' shards, in a thread of its own and in
  * options->prefetch places: the step's own, and those of later steps. The first is loaded before
- * the first step, so that its errors are errors of the input. Nothing is allocated after that.
+ * the first step, so that its errors are errors of the input. Later steps allocate no memory.
  */
 #ifndef EXECUTOR_DATA_FEED_H
 #define EXECUTOR_DATA_FEED_H

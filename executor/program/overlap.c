@@ -6,7 +6,7 @@
 
 #include "executor/program/control_flow.h"
 
-/* Iterations of which a stretch is recorded separately, if addresses differ. */
+/* The most iterations that are recorded separately because their addresses differ. */
 enum { MOST_RECORDS = 64 };
 
 static bool ranges_overlap(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes) {

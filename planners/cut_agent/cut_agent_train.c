@@ -126,8 +126,8 @@ static AmStatus run_round(Trainer *trainer, AmError *error) {
     return AM_OK;
 }
 
-/* Returns the length of the stages from `from` on: of all as they were chosen, or with n-step returns of the
- * first n, and the network's prediction for the others. */
+/* Returns the length of the stages from `from` on. With n-step returns, only the first n are those that were
+ * chosen, and the network predicts the length of the others. */
 static double length_from(const Trainer *trainer, int32_t k, int32_t from) {
     const CutAgentState *state = &trainer->batch.states[k];
     const ChainPlan *plan = &state->plan;

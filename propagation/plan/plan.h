@@ -87,8 +87,8 @@ typedef struct PlanStage {
                             recomputation */
     bool rounds_parts; /* addends of a 16-bit product are rounded before the sum over devices, which then
                           moves half the bytes; else they stay in f32 */
-    bool all_reduces_gradients; /* sums of which devices keep shards, on axes with storage entries, are
-                           replicated first: an all_reduce in place of a reduce_scatter */
+    bool all_reduces_gradients; /* on axes with storage entries: an all_reduce in place of a
+                           reduce_scatter, after which each device keeps its shard */
     bool reduces_in_f32;        /* 16-bit sums on such axes are converted to f32 for the reduction alone */
     bool offloads_optimizer;    /* arrays of role optimizer are in the host's memory
                                    (lowering/offload/offload.h) */

@@ -131,8 +131,8 @@ AmStatus plan_sample_cut(PlanStage *stages, Arena *arena, const PlanSample *samp
 
 /* ---- axis priorities and overrides ---- */
 
-/* What stands for the instructions and classes of a context of the module: those of the sample's context with
- * the same micro-batches and recomputation. */
+/* Maps the instructions and classes of a context of the module to those of the sample's context with the same
+ * micro-batches and recomputation. */
 typedef struct SampleMap {
     const PlanContext *from, *to;
     int32_t *instruction; /* [instruction of `to`]: of `from`, or -1 */

@@ -152,7 +152,7 @@ static void find_needed(RegionPartBuilder *self) {
     }
 }
 
-/* An input for a value that another program, the region's caller or nobody makes. */
+/* Adds an input for each value that the part reads and does not compute. */
 static void add_inputs(RegionPartBuilder *self) {
     const RegionBlocks *blocks = self->blocks;
     const Program *region = blocks->region;

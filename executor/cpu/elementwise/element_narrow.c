@@ -1,5 +1,5 @@
-/* Bit operators on integers of less than a byte: they are held as s8 or u8, of which only the low
- * bits count; the program rounds the result to them.
+/* Bit operators on integers of less than a byte, which are held in the low bits of s8 or u8. The program
+ * rounds the result to these bits.
  */
 #include "executor/cpu/element.h"
 #include "executor/cpu/integer_bits.h"

@@ -62,8 +62,8 @@ typedef struct VectorPool {
 
 typedef struct VectorLoops {
     const char *name; /* "x86-64-v4", ... */
-    /* The loops of this processor for an operator and a type, of which element.h has those for any
-     * processor; NULL: none. */
+    /* Return the loop of this processor for an operator and a type, or NULL; element.h has the loops of any
+     * processor. */
     ElementLoop *(*floating)(IrOpcode opcode, Dtype type);
     ElementLoop *(*integer)(IrOpcode opcode, Dtype type);
     ElementLoop *(*compare)(const char *direction, bool total_order, Dtype type);

@@ -31,10 +31,10 @@ typedef struct CudaLaunch {
  * the scratch memory if there is some, then of the uploaded bytes if there are
  * some, then the launch's number if it has one.
  * Scratch memory belongs to the step while its launches run and is undefined
- * before; it is aligned to 64 bytes, as is what is uploaded. Whoever launches
- * copies `upload` to the device once, before the first launch, and keeps it
- * there as long as the kernels are used. A step of random numbers counts its
- * runs in it; nobody else changes it. */
+ * before. Scratch memory and `upload` are aligned to 64 bytes. The caller copies
+ * `upload` to the device once, before the first launch, and keeps it there as long
+ * as the kernels are used. Only a step of random numbers changes it: it counts its
+ * runs there. */
 typedef struct CudaSource {
     CudaLaunch *launches;
     int32_t launch_count; /* 0: nothing to compute */

@@ -19,7 +19,7 @@ typedef struct CudaFold {
     SbpReduction reduction;
     Scalar64Kind kind;
     int32_t value_count; /* values folded side by side, 1 or 2 */
-    /* Of type Scalar64, at offset "place", for result number "result". */
+    /* Expressions of type Scalar64 for the element at offset "place" of result number "result". */
     const char *elements[CUDA_FOLD_VALUES];
     /* Set by cuda_fold_plan(). */
     const char *index, *suffix; /* C type of indices and suffix of its literals */
