@@ -109,6 +109,41 @@ static void test_conversion(void **state) {
     assert_int_equal(rmdir(folder), 0);
 }
 
+/* The module in mixed precision is another module; its roles go with it. */
+static void test_mixed_precision(void **state) {
+    (void)state;
+    char folder[] = "/tmp/automap-api-XXXXXX", path[64];
+    AmError error;
+    AmModule *first, *second;
+    AmOptions *options, *others;
+    char *roles;
+    AmParameter parameter = {.size = sizeof parameter};
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/model.hlo.pb", folder);
+    assert_int_equal(am_options_new(&options, AM_COMMAND_CONVERT, &error), AM_OK);
+    assert_int_equal(am_options_set(options, "mixed_precision", "f16", &error), AM_ERROR_USAGE);
+    assert_int_equal(am_options_set(options, "mixed_precision", "bf16", &error), AM_OK);
+    assert_int_equal(am_options_new(&others, AM_COMMAND_INFO, &error), AM_OK);
+    assert_int_equal(am_rewrite(MODEL, path, others, NULL, &error), AM_ERROR_USAGE);
+    assert_int_equal(am_rewrite(MODEL, path, options, NULL, &error), AM_OK);
+    assert_int_equal(am_roles_path(path, &roles, &error), AM_OK);
+    assert_non_null(roles);
+    assert_int_equal(am_module_read(&first, MODEL, NULL, &error), AM_OK);
+    assert_int_equal(am_module_read(&second, path, NULL, &error), AM_OK);
+    assert_string_not_equal(am_module_sha256(first), am_module_sha256(second));
+    for (int32_t p = 0; p < am_module_parameter_count(second); p++) {
+        assert_int_equal(am_module_parameter(second, p, &parameter, &error), AM_OK);
+        assert_string_not_equal(parameter.type, "bf16");
+    }
+    assert_int_equal(am_rewrite(path, path, options, NULL, &error), AM_ERROR_INPUT);
+    assert_int_equal(unlink(path) + unlink(roles) + rmdir(folder), 0);
+    am_free(roles);
+    am_module_free(first);
+    am_module_free(second);
+    am_options_free(options);
+    am_options_free(others);
+}
+
 static void test_clusters(void **state) {
     (void)state;
     AmCluster *cluster, *again;
@@ -214,9 +249,13 @@ static void test_agents(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reports_of_a_module), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_conversion),          cmocka_unit_test(test_clusters),
-        cmocka_unit_test(test_plan_summary),        cmocka_unit_test(test_agents),
+        cmocka_unit_test(test_reports_of_a_module),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_conversion),
+        cmocka_unit_test(test_mixed_precision),
+        cmocka_unit_test(test_clusters),
+        cmocka_unit_test(test_plan_summary),
+        cmocka_unit_test(test_agents),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -117,6 +117,7 @@ def test_damaged_modules(work, plan):
     broken, out = work / "broken", work / "out"
     commands = [["info", broken], ["groups", broken], ["groups", broken, "--strict"],
                 ["convert", broken, f"{out}.hlo.txt"], ["convert", broken, f"{out}.hlo.json"],
+                ["convert", broken, f"{out}.hlo.pb", "--mixed-precision", "bf16"],
                 ["search", broken, "--cluster", "nominal:2", "--evaluations", "5", "-o", f"{out}.plan.json"],
                 ["run", broken, "--plan", "none", "--state", "random"], ["simulate", plan, broken]]
     for _ in range(150):

@@ -46,6 +46,7 @@ COMMANDS = {
     "convert-json": (["convert", MLP, "out.hlo.json"], 0),
     "convert-gz": (["convert", MLP, "out.hlo.pb.gz"], 0),
     "convert-zst": (["convert", MLP, "out.hlo.txt.zst"], 0),
+    "convert-bf16": (["convert", MLP, "out.hlo.txt", "--mixed-precision", "bf16"], 8),
     "read-text": (["convert", "model.hlo.txt", "out.hlo.pb"], 8),
     "read-json": (["convert", "model.hlo.json", "out.hlo.pb"], 0),
     "groups": (["groups", MLP], 6),
