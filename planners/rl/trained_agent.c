@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/files/array_file.h"
 #include "base/text.h"
 #include "planners/rl/learner_parts.h"
 
@@ -65,6 +64,17 @@ AmStatus trained_agent_parts(AgentSettings *settings, const char *parts, const c
     AmError why = {0};
     AmStatus status = learner_parts_apply(settings, parts, (1U << LEARNER_PARTS) - 1, &why);
     return status == AM_OK ? AM_OK : am_fail(error, AM_ERROR_INPUT, source, "metadata learner: %s", why.text);
+}
+
+AmStatus trained_agent_check_layers(const AgentSettings *settings, ArrayFile *file, AmError *error) {
+    const ArrayEntry *entry = array_file_find(file, "hidden");
+    int32_t hidden[NETWORK_MAX_HIDDEN];
+    size_t bytes = sizeof(int32_t) * (size_t)settings->hidden_count;
+    bool is_equal = entry && entry->type == DTYPE_S32 && entry->rank == 1 && entry->bytes == (int64_t)bytes;
+    if (is_equal) TRY(array_file_read(file, entry, hidden, error));
+    if (is_equal && memcmp(hidden, settings->hidden, bytes) == 0) return AM_OK;
+    return am_fail(error, AM_ERROR_INPUT, file->path, "expected the array hidden with %d layers of %d units",
+                   settings->hidden_count, settings->hidden[0]);
 }
 
 AmStatus trained_agent_write(Agent *agent, Agent *errors, const char *path, const char *format,

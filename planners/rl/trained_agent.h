@@ -6,6 +6,7 @@
 
 #include <stddef.h>
 
+#include "base/files/array_file.h"
 #include "base/files/file.h"
 #include "dqn/agent.h"
 
@@ -23,6 +24,10 @@ AmStatus trained_agent_continue(Agent **agent, const AgentSettings *settings, in
 /* Gives the settings the parts of Rainbow that the metadata "learner" of a file name (learner_parts.h); NULL:
  * the usual ones. AM_ERROR_INPUT: there is no such part. */
 AmStatus trained_agent_parts(AgentSettings *settings, const char *parts, const char *source, AmError *error);
+
+/* Checks that the array `hidden` of a file has the sizes of the settings' hidden layers; else AM_ERROR_INPUT.
+ */
+AmStatus trained_agent_check_layers(const AgentSettings *settings, ArrayFile *file, AmError *error);
 
 /* Writes the sizes of the hidden layers (`hidden`), the parameters, and those of a second agent (`errors`;
  * NULL: none) to a safetensors file whose metadata have `format`, `about`, and "learner" where the settings

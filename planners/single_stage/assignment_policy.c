@@ -56,6 +56,7 @@ AmStatus assignment_policy_read(AssignmentPolicy *policy, const AgentSettings *s
                             "expected an assignment policy of format %s, got format %.40s; train it again",
                             ASSIGNMENT_VERSION, format));
     TRY_OR_FAIL(trained_agent_parts(&trained, array_file_metadata(&file, "learner"), file.path, error));
+    TRY_OR_FAIL(trained_agent_check_layers(&trained, &file, error));
     TRY_OR_FAIL(read_array(&policy->actions, &trained, &file, "parameters", ASSIGNMENT_FEATURES, error));
     status = read_array(&policy->errors, &trained, &file, "errors", ASSIGNMENT_FACTS, error);
 fail:

@@ -363,7 +363,7 @@ static void test_resume(void **state) {
     close_modules(&modules);
 }
 
-/* A policy of other features is refused by name. */
+/* A policy of other features or layers is refused by name. */
 static void test_version(void **state) {
     (void)state;
     AmError error = {0};
@@ -372,8 +372,10 @@ static void test_version(void **state) {
     assert_true(file >= 0);
     fclose(fdopen(file, "w"));
     const float numbers[4] = {0};
-    const int64_t count = 4;
-    const ArrayToWrite arrays[] = {{"parameters", DTYPE_F32, 1, &count, numbers}};
+    const int32_t layers[2] = {64, 32};
+    const int64_t count = 4, layer_count = 2;
+    const ArrayToWrite arrays[] = {{"parameters", DTYPE_F32, 1, &count, numbers},
+                                   {"hidden", DTYPE_S32, 1, &layer_count, layers}};
     const char *const old[] = {"format", "automap-assignment-0", NULL};
     const char *const present[] = {"format", ASSIGNMENT_VERSION, NULL};
     AgentSettings settings = assignment_settings();
@@ -384,6 +386,11 @@ static void test_version(void **state) {
     error = (AmError){0};
     assert_int_equal(array_file_write(path, arrays, 1, present, &error), AM_OK);
     assert_int_equal(assignment_policy_read(&policy, &settings, path, &error), AM_ERROR_INPUT);
+    assert_non_null(strstr(error.text, "hidden with 2 layers of 64 units"));
+    error = (AmError){0};
+    assert_int_equal(array_file_write(path, arrays, 2, present, &error), AM_OK);
+    assert_int_equal(assignment_policy_read(&policy, &settings, path, &error), AM_ERROR_INPUT);
+    assert_non_null(strstr(error.text, "hidden with 2 layers of 64 units"));
     remove(path);
 }
 
