@@ -475,9 +475,25 @@ static bool is_forward(const Splitter *self, int32_t i) {
            self->roles->phases[origin] == IR_PHASE_FORWARD;
 }
 
+/* Finds the instructions of the forward pass, [count], but for scalars that it alone needs, such as the loss.
+ */
+static bool *find_first(const Splitter *self, AmError *error) {
+    const IrComposed *entry = &self->composer.computations[0];
+    bool *is_first = ARENA_ARRAY(self->arena, bool, entry->count + 1);
+    if (!is_first) return am_fail_memory(error, entry->count), NULL;
+    for (int32_t i = entry->count - 1; i >= 0; i--) {
+        const IrInstruction *instruction = &entry->instructions[i];
+        bool is_needed = i != entry->root && (is_first[i] || !is_forward(self, i));
+        is_first[i] = (is_first[i] || instruction->shape.rank > 0) && is_forward(self, i);
+        for (int32_t k = 0; k < instruction->operand_count && is_needed; k++)
+            is_first[instruction->operands[k]] = true;
+    }
+    return is_first;
+}
+
 /* Lists the parameters of the entry by their numbers, the forward pass in its order, and other instructions
  * depth first from the root. XLA writes unrolled layers in this order: gradients of weights come after the
- * backward pass. Loops compute them in each trip. */
+ * backward pass, and the loss at the end. Loops compute the gradients in each trip. */
 static AmStatus order_entry(Splitter *self, const IrLayerMap *map, AmError *error) {
     IrComposed *entry = &self->composer.computations[0];
     int32_t count = entry->count;
@@ -488,6 +504,7 @@ static AmStatus order_entry(Splitter *self, const IrLayerMap *map, AmError *erro
                       .instructions = ARENA_ARRAY_RAW(self->arena, IrInstruction, count + 1),
                       .origins = ARENA_ARRAY_RAW(self->arena, int32_t, count + 1)};
     int32_t *parameters = ARENA_ARRAY(self->arena, int32_t, map->parameter_count + 1);
+    const bool *is_first = find_first(self, error);
     if (self->arena->failed) return am_fail_memory(error, count);
     for (int32_t i = 0; i < count; i++) {
         const IrInstruction *instruction = &entry->instructions[i];
@@ -496,7 +513,7 @@ static AmStatus order_entry(Splitter *self, const IrLayerMap *map, AmError *erro
     }
     for (int32_t k = 0; k < map->parameter_count; k++) walk_from(&walk, parameters[k]);
     for (int32_t i = 0; i < count; i++)
-        if (walk.place[i] < 0 && is_forward(self, i)) walk_from(&walk, i);
+        if (walk.place[i] < 0 && is_first[i]) walk_from(&walk, i);
     if (walk.place[entry->root] < 0) walk_from(&walk, entry->root);
     memcpy(entry->instructions, walk.instructions, sizeof *walk.instructions * (size_t)walk.placed);
     memcpy(entry->origins, walk.origins, sizeof *walk.origins * (size_t)walk.placed);

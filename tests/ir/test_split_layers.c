@@ -118,15 +118,18 @@ static void test_cases(void **state) {
         assert_int_equal(count_opcode(module, IR_DYNAMIC_SLICE), 0);
         assert_int_equal(split->roles->parameter_count, 6); /* 4 layers, x and n */
         assert_int_equal(module->alias_count, *it->aliases ? 4 : 0);
-        int32_t products = 0;
+        int32_t products = 0, last_update = 0, loss = 0; /* XLA writes the loss after the updates */
         for (int32_t i = 0; i < module->instruction_count; i++) {
             const IrInstruction *dot = &module->instructions[i];
+            if (dot->opcode == IR_MULTIPLY) last_update = i;
+            if (dot->opcode == IR_REDUCE) loss = i;
             if (dot->opcode != IR_DOT) continue;
             const IrInstruction *weight = &module->instructions[dot->operands[1]];
             assert_int_equal(weight->opcode, IR_PARAMETER);
             assert_int_equal(weight->attributes->parameter_number, it->order[products++]);
         }
         assert_int_equal(products, 4);
+        assert_true(loss > last_update);
         for (int32_t p = 0; p < 4; p++) {
             IrLayerPart part = plan_source_parameter(split, p);
             assert_int_equal(part.original, 0);
