@@ -2,14 +2,15 @@
  *
  * The entry's whole values are written segment by segment, each as soon as the loops on which it
  * depends have ended. A loop of M iterations carries a counter, the sums and stacks that it
- * computes, and its inputs. A sum of 16-bit floating values is kept in f32, and products that are
- * summed are computed in f32, so that the sum is rounded once, as on one device. Under the relaxation
- * "rounded_sums" both have 16 bits.
+ * computes, and its inputs. A sum of 16-bit floating values is kept in f32. Products that are summed, and
+ * operators without rounding of their own between product and sum, are computed in f32. So the sum is rounded
+ * once, as on one device. Under the relaxation "rounded_sums" all of them have 16 bits.
  */
 #include <string.h>
 
 #include "ir/dataflow.h"
 #include "lowering/micro_batch/emit_loops.h"
+#include "propagation/rules/linearity.h"
 
 static const MicroBatchState whole_state = {.kind = TIME_WHOLE};
 
@@ -114,9 +115,10 @@ static int32_t whole_outside(MicroBatchEmitter *self, int32_t producer, int32_t 
     return value < 0 ? 0 : micro_batch_leaf(self, &entry, value, leaf);
 }
 
-/* Returns the copy of (producer, leaf) in `state`, in a block that already has it. */
-static int32_t value_in(MicroBatchEmitter *self, const MicroBatchBlock *block, int32_t producer, int32_t leaf,
-                        MicroBatchState state) {
+/* Returns the copy of (producer, leaf) in `state`, in a block that already has it. Addends of a sum may be in
+ * f32 instead of a 16-bit type. */
+static int32_t addend_in(MicroBatchEmitter *self, const MicroBatchBlock *block, int32_t producer,
+                         int32_t leaf, MicroBatchState state) {
     const MicroBatchRewrite *rewrite = self->rewrite;
     MicroBatchState held = *micro_batch_state(rewrite, producer, leaf);
     if (is_outside(block)) return whole_outside(self, producer, leaf);
@@ -128,14 +130,20 @@ static int32_t value_in(MicroBatchEmitter *self, const MicroBatchBlock *block, i
     bool is_read = held.kind == TIME_WHOLE && loop >= 0 && rewrite->is_split[loop] &&
                    (!in_entry || micro_batch_level(rewrite, producer) == block->level);
     bool is_zero = held.kind == TIME_WHOLE && state.kind == TIME_PARTIAL;
-    if ((held.kind == state.kind && held.kind != TIME_WHOLE) || is_read) {
-        int32_t value = micro_batch_leaf(self, block, self->own[producer], leaf);
-        const IrShape *shape = rules_leaf(&rewrite->module->instructions[producer].shape, leaf);
-        return micro_batch_convert(self, block, value, shape->type);
-    }
-    if (is_zero) return value_in(self, block, producer, leaf, whole_state);
+    if ((held.kind == state.kind && held.kind != TIME_WHOLE) || is_read)
+        return micro_batch_leaf(self, block, self->own[producer], leaf);
+    if (is_zero) return addend_in(self, block, producer, leaf, whole_state);
     if (!in_entry) return micro_batch_leaf(self, block, self->whole[producer], leaf);
     return invariant(self, whole_outside(self, producer, leaf));
+}
+
+/* Returns the copy of (producer, leaf) in `state` with its type in the module. */
+static int32_t value_in(MicroBatchEmitter *self, const MicroBatchBlock *block, int32_t producer, int32_t leaf,
+                        MicroBatchState state) {
+    int32_t value = addend_in(self, block, producer, leaf, state);
+    if (self->arena->failed) return 0;
+    const IrShape *shape = rules_leaf(&self->rewrite->module->instructions[producer].shape, leaf);
+    return micro_batch_convert(self, block, value, shape->type);
 }
 
 /* Returns a tuple operand as a whole, from its leaves. */
@@ -205,6 +213,16 @@ static bool sums_in_f32(const MicroBatchRewrite *rewrite, Dtype type) {
     return dtype_is_16bit_float(type) && !micro_batch_rounds_sum(rewrite, type);
 }
 
+/* Returns whether the addends of instruction i, a sum over iterations, are f32 although it is of a 16-bit
+ * type: those of a product, and those that operators without rounding of their own hand on. */
+static bool has_f32_addends(const MicroBatchRewrite *rewrite, int32_t i, MicroBatchState state) {
+    const IrInstruction *instruction = &rewrite->module->instructions[i];
+    if (state.kind != TIME_PARTIAL || !micro_batch_in_entry(rewrite, i)) return false;
+    if (!sums_in_f32(rewrite, instruction->shape.type)) return false;
+    if (!rewrite->keeps_partial[i]) return ir_is_matrix_product(instruction->opcode);
+    return state.reduction == SBP_ADD && linearity_is_exact(instruction->opcode);
+}
+
 /* Emits instruction i in a block, splitting `factor` (-1 none) so that its result is `state`. */
 static int32_t emit_operator(MicroBatchEmitter *self, const MicroBatchBlock *block, int32_t i, int32_t factor,
                              MicroBatchState state) {
@@ -213,6 +231,7 @@ static int32_t emit_operator(MicroBatchEmitter *self, const MicroBatchBlock *blo
     if (instruction->opcode == IR_IOTA && state.kind == TIME_SPLIT)
         return micro_batch_iota(self, block, instruction, state);
     int32_t *operands = ARENA_ARRAY(self->arena, int32_t, instruction->operand_count + 1);
+    bool is_f32 = has_f32_addends(rewrite, i, state), adds_f32 = is_f32 && rewrite->keeps_partial[i];
     if (!operands) return 0;
     for (int32_t k = 0; k < instruction->operand_count; k++) {
         const IrShape *shape = &rewrite->module->instructions[instruction->operands[k]].shape;
@@ -223,16 +242,17 @@ static int32_t emit_operator(MicroBatchEmitter *self, const MicroBatchBlock *blo
         }
         micro_batch_operand(rewrite, i, k, 0, &producer, &leaf);
         bool is_plain = is_outside(block) || (state.kind == TIME_WHOLE && factor < 0);
+        MicroBatchState wanted =
+            is_plain ? whole_state : micro_batch_operand_state(rewrite, i, k, factor, state);
         operands[k] =
-            value_in(self, block, producer, leaf,
-                     is_plain ? whole_state : micro_batch_operand_state(rewrite, i, k, factor, state));
+            adds_f32
+                ? micro_batch_convert(self, block, addend_in(self, block, producer, leaf, wanted), DTYPE_F32)
+                : value_in(self, block, producer, leaf, wanted);
     }
     if (self->arena->failed) return 0;
     IrInstruction made = *instruction;
     made.shape = result_shape(self, i, factor, state);
-    bool is_summed = state.kind == TIME_PARTIAL && micro_batch_in_entry(rewrite, i) &&
-                     ir_is_matrix_product(instruction->opcode);
-    if (is_summed && sums_in_f32(rewrite, made.shape.type)) made.shape.type = DTYPE_F32;
+    if (is_f32) made.shape.type = DTYPE_F32;
     made.operands = operands;
     if (rewrite->rules->rules[i].inner) {
         int32_t results = rewrite->rules->rules[i].result_count;

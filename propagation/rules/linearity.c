@@ -131,19 +131,27 @@ bool linearity_carries(const IrModule *module, const IrInstruction *instruction,
     }
 }
 
-bool linearity_carries_f32(const IrModule *module, const IrInstruction *instruction, Linearity linearity,
-                           uint32_t partial, SbpReduction *reduction, uint32_t *whole) {
-    if (*reduction != SBP_ADD) return false;
-    switch (instruction->opcode) {
+bool linearity_is_exact(IrOpcode opcode) {
+    switch (opcode) {
     case IR_COPY:
     case IR_RESHAPE:
     case IR_TRANSPOSE:
     case IR_ADD:
     case IR_SUBTRACT:
-    case IR_NEGATE: return linearity_carries(module, instruction, linearity, partial, reduction, whole);
-    case IR_CONVERT: *whole = 0; return partial == 1u && instruction->shape.type == DTYPE_F32;
+    case IR_NEGATE: return true;
     default: return false;
     }
+}
+
+bool linearity_carries_f32(const IrModule *module, const IrInstruction *instruction, Linearity linearity,
+                           uint32_t partial, SbpReduction *reduction, uint32_t *whole) {
+    if (*reduction != SBP_ADD) return false;
+    if (instruction->opcode == IR_CONVERT) {
+        *whole = 0;
+        return partial == 1u && instruction->shape.type == DTYPE_F32;
+    }
+    return linearity_is_exact(instruction->opcode) &&
+           linearity_carries(module, instruction, linearity, partial, reduction, whole);
 }
 
 uint32_t linearity_beside(const IrInstruction *instruction, uint32_t partial, SbpReduction reduction) {

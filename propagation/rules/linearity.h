@@ -28,6 +28,9 @@ Linearity linearity_of(const IrModule *module, const IrInstruction *instruction)
 bool linearity_carries(const IrModule *module, const IrInstruction *instruction, Linearity linearity,
                        uint32_t partial, SbpReduction *reduction, uint32_t *whole);
 
+/* Returns whether the operator moves, adds or negates elements, so that in f32 it adds no rounding. */
+bool linearity_is_exact(IrOpcode opcode);
+
 /* Returns whether an instruction may use partial sums of a 16-bit type, whose parts are in f32
  * (linearity_is_16bit_product()), with the arguments of linearity_carries(). Only exact operators may,
  * computed in f32. A conversion to f32 returns the sums unchanged. */

@@ -13,6 +13,7 @@ typedef struct BatchCase {
 
 static const BatchCase cases[] = {
     {"dense", batch_dense, {2, 4, 8, 0}},
+    {"16-bit gradient", batch_16bit, {2, 4, 8, 0}},
     {"masked mean", batch_masked_mean, {2, 4, 8, 0}},
     {"clipping", batch_clipping, {2, 8, 0}},
     {"loss scale", batch_loss_scale, {2, 4, 0}},

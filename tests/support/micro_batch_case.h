@@ -33,6 +33,19 @@ static const char batch_dense[] =
         BATCH_GRADIENT("g", "x", "y") "  updated = f32[6,8] add(w, g)\n" BATCH_LOSS(
             "y") "  ROOT r = (f32[6,8], f32[]) tuple(updated, loss) }\n";
 
+/* The gradient is a product of 16 bits, and moved and negated before it is f32. Its sums need more bits than
+ * bf16 has, so that a rounding in each micro-batch shows. */
+static const char batch_16bit[] = "HloModule sixteen\n" BATCH_ADD "ENTRY step {\n" BATCH_INPUTS BATCH_LAYER(
+    "y", "x",
+    "w") "  number = bf16[8,6] iota(), iota_dimension=0 first = bf16[] constant(120)\n"
+         "  from = bf16[8,6] broadcast(first), dimensions={} factors = bf16[8,6] add(number, from)\n"
+         "  x_half = bf16[8,6] convert(x) y_half = bf16[8,8] convert(y)\n"
+         "  large = bf16[8,6] multiply(x_half, factors)\n"
+         "  d = bf16[8,6] dot(y_half, large), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
+         "  t = bf16[6,8] transpose(d), dimensions={1,0} n = bf16[6,8] negate(t)\n"
+         "  g = f32[6,8] convert(n) updated = f32[6,8] subtract(w, g)\n" BATCH_LOSS(
+             "y") "  ROOT r = (f32[6,8], f32[]) tuple(updated, loss) }\n";
+
 /* Every example is weighted by the number of examples that count; a column marks them. */
 static const char batch_masked_mean[] =
     "HloModule masked\n" BATCH_ADD "ENTRY step {\n" BATCH_INPUTS BATCH_LAYER(
