@@ -11,7 +11,8 @@
  *           search_stages()       search_rounds.h             rounds over any number of stages
  *             pipeline_search()   pipeline/pipeline_search.h  several stages
  *           search_micro_batches()  search_micro_batches.h    one stage, each number of micro-batches
- *             single_stage_search() single_stage/single_stage.h  one stage, one number
+ *             single_stage_search() single_stage/single_stage_search.h  one stage, one number
+ *             pipeline_baseline_search()  there               the plan of a baseline of stages
  *
  * All levels share the request by pointer (SearchRequest). Each level has its own options (SearchOptions):
  * search_part() gives a part its share of the budget, search_one_stage_part() the space of one stage, and

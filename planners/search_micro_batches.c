@@ -33,7 +33,9 @@ AmStatus search_add_each_number(SearchResult *result, double *bound, SearchConte
         AmError failure = {0};
         AmStatus status = plan_context_for(&context, self->whole, &here, &failure);
         bool cannot_split = status == AM_ERROR_INFEASIBLE;
-        if (status == AM_OK)
+        if (status == AM_OK && search_has_stages(&part))
+            status = pipeline_baseline_search(&found, self->arena, context, self->cluster, &part, &failure);
+        else if (status == AM_OK)
             status = single_stage_search(&found, self->arena, context, self->cluster, &part, &failure);
         if (first.code == AM_OK) first = failure;
         search_spend(self, &found);

@@ -149,37 +149,6 @@ static AmStatus find_any_plan(SingleStageSearch *self, AmError *error) {
     return am_fail(error, AM_INTERRUPTED, "", "interrupted before a plan was found that fits");
 }
 
-/* Prices a baseline of several stages alone, beside those of one stage on all devices. */
-static AmStatus search_pipeline(SingleStageSearch *self, AmError *error) {
-    SearchResult *result = self->result;
-    const SearchOptions *options = self->options;
-    BaselineResult *priced = &result->baselines[options->baseline];
-    if (!search_is_pipeline_baseline(options))
-        return am_fail(
-            error, AM_ERROR_USAGE, "",
-            "--space pipeline: expected a baseline of several stages, such as --baseline even_pipeline, or "
-            "--objective paper (--space hybrid searches pipelines)");
-    for (int32_t e = 0; e < BASELINE_COUNT; e++) result->baselines[e] = (BaselineResult){.seconds = NAN};
-    if (!options->request->space.mesh) { /* which is that of a stage */
-        TRY(create_problems(self, error));
-        TRY(baseline_price_all(self, error));
-    }
-    Plan *plan;
-    TRY(even_pipeline_plan(&plan, &priced->reason, &result->evaluations, self->arena, self->context,
-                           self->cluster, options, error));
-    if (!plan)
-        return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source, "--baseline %s: %s",
-                       options->request->method.called ? options->request->method.called
-                                                       : baseline_name(options->baseline),
-                       priced->reason);
-    const MemoryFit fits = {.fits = true};
-    priced->seconds = plan->predicted_step_seconds;
-    plan->evaluations = result->evaluations;
-    pool_add(&result->pool, plan, &fits, PLAN_ORIGIN_BASELINE, baseline_name(options->baseline));
-    search_result_choose(result);
-    return AM_OK;
-}
-
 /* The fraction of a time limit for the search; the rest is for the bound. */
 #define SEARCHING_SHARE 0.75
 /* A round that prices no more than this part of its size has exhausted the space. */
@@ -299,7 +268,6 @@ AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanConte
     double start = clock_seconds();
     SearchOptions single = *options;
     if (single.kind == SPACE_AUTO) single.kind = SPACE_SINGLE_STAGE;
-    bool has_stages = search_has_stages(&single);
     bool method_takes_baselines = search_method_takes_baselines(options->searcher);
     bool is_repeated = options->nested.purpose == PURPOSE_FIRST_PLANS;
     *result = (SearchResult){.model_gap = NAN};
@@ -317,24 +285,63 @@ AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanConte
                                options->request->callbacks.interrupted)};
     AmStatus status;
     TRY_OR_FAIL(open_search(&self, error));
-    if (has_stages) {
-        status = search_pipeline(&self, error);
-    } else {
+    TRY_OR_FAIL(create_problems(&self, error));
+    search_watch_phase(options->request->callbacks.watch, SEARCH_PHASE_BASELINES);
+    search_watch_expect(options->request->callbacks.watch,
+                        self.budget.cap > 0 ? self.budget.cap : self.rounds.size);
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) self.baselines[e].is_priced = is_repeated;
+    if (method_takes_baselines) TRY_OR_FAIL(baseline_price_all(&self, error));
+    search_watch_phase(options->request->callbacks.watch, SEARCH_PHASE_SINGLE_STAGE);
+    if (budget_left(&self.budget) > 0) TRY_OR_FAIL(run_rounds(&self, &single, error));
+    else TRY_OR_FAIL(baseline_price_all(&self, error));
+    result->has_baselines = method_takes_baselines && !is_repeated && !single_stage_must_end(&self);
+    status = single_stage_finish(&self, start, error);
+    result->evaluations = single_stage_evaluations(&self);
+    result->is_cut = self.budget.is_cut;
+    result->interrupted = single_stage_is_interrupted(&self); /* also during the bound, the last part */
+    result->search_seconds = clock_seconds() - start;
+fail:
+    close_search(&self);
+    return status;
+}
+
+AmStatus pipeline_baseline_search(SearchResult *result, Arena *arena, const PlanContext *context,
+                                  const Cluster *cluster, const SearchOptions *options, AmError *error) {
+    double start = clock_seconds();
+    BaselineResult *priced = &result->baselines[options->baseline];
+    const char *called = options->request->method.called;
+    Plan *plan;
+    *result = (SearchResult){.model_gap = NAN};
+    if (!search_is_pipeline_baseline(options))
+        return am_fail(
+            error, AM_ERROR_USAGE, "",
+            "--space pipeline: expected a baseline of several stages, such as --baseline even_pipeline, or "
+            "--objective paper (--space hybrid searches pipelines)");
+    SingleStageSearch self = {.arena = arena,
+                              .context = context,
+                              .cluster = cluster,
+                              .options = options,
+                              .result = result,
+                              .budget =
+                                  budget_begin(&options->limits, options->skip_bound ? 1 : SEARCHING_SHARE,
+                                               options->request->callbacks.interrupted)};
+    AmStatus status;
+    TRY_OR_FAIL(open_search(&self, error));
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) result->baselines[e] = (BaselineResult){.seconds = NAN};
+    if (!options->request->space.mesh) { /* which is that of a stage */
         TRY_OR_FAIL(create_problems(&self, error));
-        search_watch_phase(options->request->callbacks.watch, SEARCH_PHASE_BASELINES);
-        search_watch_expect(options->request->callbacks.watch,
-                            self.budget.cap > 0 ? self.budget.cap : self.rounds.size);
-        for (int32_t e = 0; e < BASELINE_COUNT; e++) self.baselines[e].is_priced = is_repeated;
-        if (method_takes_baselines) TRY_OR_FAIL(baseline_price_all(&self, error));
-        search_watch_phase(options->request->callbacks.watch, SEARCH_PHASE_SINGLE_STAGE);
-        if (budget_left(&self.budget) > 0) TRY_OR_FAIL(run_rounds(&self, &single, error));
-        else TRY_OR_FAIL(baseline_price_all(&self, error));
-        result->has_baselines = method_takes_baselines && !is_repeated && !single_stage_must_end(&self);
-        status = single_stage_finish(&self, start, error);
-        result->evaluations = single_stage_evaluations(&self);
-        result->is_cut = self.budget.is_cut;
-        result->interrupted = single_stage_is_interrupted(&self); /* also during the bound, the last part */
+        TRY_OR_FAIL(baseline_price_all(&self, error));
     }
+    TRY_OR_FAIL(even_pipeline_plan(&plan, &priced->reason, &result->evaluations, arena, context, cluster,
+                                   options, error));
+    if (!plan)
+        TRY_OR_FAIL(am_fail(error, AM_ERROR_INFEASIBLE, context->module->source, "--baseline %s: %s",
+                            called ? called : baseline_name(options->baseline), priced->reason));
+    const MemoryFit fits = {.fits = true};
+    priced->seconds = plan->predicted_step_seconds;
+    plan->evaluations = result->evaluations;
+    pool_add(&result->pool, plan, &fits, PLAN_ORIGIN_BASELINE, baseline_name(options->baseline));
+    search_result_choose(result);
     result->search_seconds = clock_seconds() - start;
 fail:
     close_search(&self);

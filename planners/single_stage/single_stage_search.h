@@ -26,12 +26,18 @@ int64_t search_default_evaluations(Searcher searcher);
  * instructions have a limit. */
 int64_t search_evaluations_for(Searcher searcher, int32_t instructions);
 
-/* Finds the best one-stage plan that the options allow (SPACE_AUTO is taken as SPACE_SINGLE_STAGE), or with
- * SEARCHER_BASELINE the plan of a pipeline baseline. Plans are in the arena, and refer to `context` and
- * `cluster`. AM_ERROR_INFEASIBLE if nothing fits: the text names the device, the bytes needed and the limit
- * of the plan that came nearest; or if some pin can hold on no mesh: it names the pin. AM_ERROR_USAGE for a
- * pin that means nothing, a mesh that is not the cluster's size, or a space too large to enumerate. */
+/* Finds the best one-stage plan that the options allow (SPACE_AUTO is taken as SPACE_SINGLE_STAGE). Plans are
+ * in the arena, and refer to `context` and `cluster`. AM_ERROR_INFEASIBLE if nothing fits: the text names the
+ * device, the bytes needed and the limit of the plan that came nearest; or if some pin can hold on no mesh:
+ * it names the pin. AM_ERROR_USAGE for a pin that means nothing, a mesh that is not the cluster's size, or a
+ * space too large to enumerate. */
 AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanContext *context,
                              const Cluster *cluster, const SearchOptions *options, AmError *error);
+
+/* Finds the plan of the pipeline baseline that the options name, and prices the one-stage baselines beside
+ * it. AM_ERROR_USAGE if the options name none; AM_ERROR_INFEASIBLE if the module cannot be cut, or nothing
+ * fits. */
+AmStatus pipeline_baseline_search(SearchResult *result, Arena *arena, const PlanContext *context,
+                                  const Cluster *cluster, const SearchOptions *options, AmError *error);
 
 #endif
