@@ -18,6 +18,8 @@
 #include "base/union_find.h"
 #include "ir/hlo.pb-c.h"
 
+enum { NO_READER = -1, SEVERAL = -2 };
+
 /* A flow between roots. */
 typedef struct Flow {
     int32_t from, to;
@@ -42,6 +44,7 @@ typedef struct Chooser {
     bool *is_inexact; /* [value]: it must not follow from integers or other types */
     bool *reads_f32;  /* [value]: some reader without a flow needs f32 */
     bool *reads_bf16; /* [value]: a product, or a conversion of the source, reads bf16 */
+    int32_t *reader;  /* [instruction]: its only reader, or SEVERAL */
     bool *is_called;  /* [computation]: by other operators than loops and conditionals */
     bool *unsafe, *is_wanted, *is_wide, *is_read_wide;
 } Chooser;
@@ -287,6 +290,35 @@ static bool is_constant(const IrModule *module, const IrInstruction *instruction
            instruction->control_count == 0 && !instruction->message->sharding;
 }
 
+static AmStatus find_readers(Chooser *self, AmError *error) {
+    const IrModule *module = self->choice->module;
+    self->reader = ARENA_ARRAY(&self->scratch, int32_t, module->instruction_count + 1);
+    if (!self->reader) return am_fail_memory(error, module->instruction_count);
+    for (int32_t i = 0; i < module->instruction_count; i++) self->reader[i] = NO_READER;
+    for (int32_t i = 0; i < module->instruction_count; i++)
+        for (int32_t k = 0; k < module->instructions[i].operand_count; k++) {
+            int32_t *reader = &self->reader[module->instructions[i].operands[k]];
+            *reader = *reader == NO_READER || *reader == i ? i : SEVERAL;
+        }
+    return AM_OK;
+}
+
+/* Returns whether the exponential is that of 1 / (1 + exp(-x)), as JAX writes the logistic function. In bf16
+ * the quotient has the error of a few roundings: the sum is at least 1, and infinity gives 0. */
+static bool is_of_logistic(const Chooser *self, int32_t i) {
+    const IrModule *module = self->choice->module;
+    if (module->instructions[i].opcode != IR_EXPONENTIAL || self->reader[i] < 0) return false;
+    const IrInstruction *sum = &module->instructions[self->reader[i]];
+    if (sum->opcode != IR_ADD || self->reader[self->reader[i]] < 0) return false;
+    int32_t constant = sum->operands[sum->operands[0] == i];
+    const IrInstruction *one = &module->instructions[constant];
+    if (!is_constant(module, one)) return false;
+    if (one->opcode == IR_BROADCAST) one = &module->instructions[one->operands[0]];
+    const IrInstruction *quotient = &module->instructions[self->reader[self->reader[i]]];
+    return one->shape.rank == 0 && *(const float *)one->literal->data == 1 && quotient->opcode == IR_DIVIDE &&
+           quotient->operands[1] == self->reader[i] && quotient->operands[0] != quotient->operands[1];
+}
+
 static void collect_array(Chooser *self, int32_t i) {
     PrecisionChoice *choice = self->choice;
     const IrModule *module = choice->module;
@@ -302,7 +334,7 @@ static void collect_array(Chooser *self, int32_t i) {
         read_operands(self, i, self->reads_bf16);
     } else if (opcode == IR_CONVERT) {
         collect_conversion(self, i);
-    } else if (is_f32 && ir_opcode_has(opcode, FACT_16BIT_SAFE) &&
+    } else if (is_f32 && (ir_opcode_has(opcode, FACT_16BIT_SAFE) || is_of_logistic(self, i)) &&
                choice->roles->phases[i] != IR_PHASE_OPTIMIZER) {
         set_kind(self, i, VALUE_COMPUTED);
         flow_operands(self, i);
@@ -542,6 +574,7 @@ static AmStatus choose_types(Chooser *self, AmError *error) {
     find_computations(self);
     TRY(number_values(self, error));
     join_values(self);
+    TRY(find_readers(self, error));
     if (self->scratch.failed) return am_fail_memory(error, choice->value_count);
     for (int32_t c = 0; c < module->computation_count; c++)
         for (int32_t n = 0; choice->is_rewritten[c] && n < module->computations[c].count; n++)

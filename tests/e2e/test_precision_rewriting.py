@@ -149,15 +149,18 @@ def write_inputs(parameters, size, folder):
 
 def check_loops(folder):
     """A Llama of f32 whose layers are a scan that recomputes them."""
-    size = forms.QUICK["llama"]
+    size = 4, 32, 2, 64, 8, 40, 50  # layers, width, heads, hidden, batch, length, vocabulary
     model = forms.export("llama", "scan", size, folder / "llama_f32")
     mixed = rewrite(model, folder / "llama")
     source = write_inputs(info(model)["parameters"], size, folder)
     check_close("llama", losses(mixed, "none", source, STEPS), losses(model, "none", source, STEPS), 1e-2)
-    assert info(mixed)["layers"] == info(model)["layers"], "other layers are recognised"
-    assert info(mixed)["layers"]["reason"] is None
+    before, after = info(model), info(mixed)
+    assert before["layers"] == after["layers"] and after["layers"]["count"] == size[0], after["layers"]
+    kinds = [[row["kind"] for row in facts["attention"]] for facts in (before, after)]
+    assert kinds[0] == kinds[1] and len(kinds[0]) == 3, kinds
     check_ranks(mixed, source, {"split layers": ["--layers", "split", *PLANS["pipeline"]],
-                                "a loop": ["--layers", "loop", "--evaluations", 10]}, 5e-3)
+                                "a loop": ["--layers", "loop", "--evaluations", 10],
+                                "fused attention": ["--attention", "fused", "--evaluations", 10]}, 5e-3)
 
 
 def check_prices(folder):

@@ -148,6 +148,31 @@ static void test_data_is_unsafe(void **state) {
     close_mixed(&mixed);
 }
 
+#define GATED(constant, quotient)                                                      \
+    SUM "ENTRY main {\n w = f32[4,4] parameter(0)\n x = f32[8,4] parameter(1)\n"       \
+        " y = f32[8,4] dot(x, w), " PRODUCT "\n n = f32[8,4] negate(y)\n"              \
+        " e = f32[8,4] exponential(n)\n one = f32[] constant(" constant ")\n"          \
+        " ones = f32[8,4] broadcast(one), dimensions={}\n p = f32[8,4] add(ones, e)\n" \
+        " q = f32[8,4] divide(" quotient ")\n g = f32[8,4] multiply(y, q)\n"           \
+        " z = f32[8,4] dot(g, w), " PRODUCT "\n zero = f32[] constant(0)\n"            \
+        " ROOT loss = f32[] reduce(z, zero), dimensions={0,1}, to_apply=sum\n}\n"
+
+/* The logistic function as JAX writes it is safe, other exponentials are not. */
+static void test_logistic_function(void **state) {
+    (void)state;
+    Mixed mixed;
+    open_mixed(&mixed, GATED("1", "ones, p"));
+    expect(&mixed, "e = bf16[8,4]{1,0} exponential(n)");
+    expect(&mixed, "g = bf16[8,4]{1,0} multiply(y, q)");
+    close_mixed(&mixed);
+    static const char *const others[] = {GATED("2", "ones, p"), GATED("1", "p, ones"), GATED("1", "p, p")};
+    for (size_t k = 0; k < sizeof others / sizeof *others; k++) {
+        open_mixed(&mixed, others[k]);
+        expect(&mixed, "e = f32[8,4]{1,0} exponential(n)");
+        close_mixed(&mixed);
+    }
+}
+
 #define LOOKUP(scores)                                                                            \
     SUM "ENTRY main {\n w = f32[16,4] parameter(0)\n i = s32[8] parameter(1)\n"                   \
         " v = f32[16,4] parameter(2)\n"                                                           \
@@ -308,6 +333,7 @@ int main(void) {
                                        cmocka_unit_test(test_moves_follow_the_smaller_type),
                                        cmocka_unit_test(test_data_is_unsafe),
                                        cmocka_unit_test(test_tables),
+                                       cmocka_unit_test(test_logistic_function),
                                        cmocka_unit_test(test_loops_convert_stacks_outside),
                                        cmocka_unit_test(test_updates_in_loops_stay),
                                        cmocka_unit_test(test_conditionals),
