@@ -52,6 +52,8 @@ const char *option_present_key(const char *key);
     ROW("quota", "TYPE=N", "at most N devices of a type", true, RULE_TEXT)                                 \
     ROW("pareto", NULL, "fewer devices tried, too; the front of time and money", false, RULE_SWITCH)       \
     ROW("keep-order", NULL, "devices in the order of the cluster file", false, RULE_SWITCH)                \
+    ROW("offload", "NAME", "auto (default: if nothing else fits), none or optimizer: host memory", false,  \
+        RULE_CHOICE(OPTION_OFFLOADS))                                                                      \
     ROW("no-overrides", NULL, "no overrides for single operators", false, RULE_SWITCH)
 
 #define SEARCH_METHOD_ROWS(ROW)                                                                             \

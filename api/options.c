@@ -114,6 +114,7 @@ NAMES_OF(schedule, schedule_kind_name, ScheduleKind)
 NAMES_OF(relaxation, relaxation_name, Relaxation)
 NAMES_OF(layers, layers_choice_name, LayersChoice)
 NAMES_OF(attention, attention_choice_name, AttentionChoice)
+NAMES_OF(offload, offload_choice_name, OffloadChoice)
 NAMES_OF(group_order, groups_order_name, GroupOrder)
 #undef NAMES_OF
 
@@ -154,7 +155,8 @@ static const struct {
                          [OPTION_ON_NAN] = {on_nan_of, 2},
                          [OPTION_PRECISIONS] = {precision_of, 1},
                          [OPTION_GROUP_ORDERS] = {group_order_of, GROUP_ORDER_COUNT},
-                         [OPTION_ATTENTIONS] = {attention_of, ATTENTION_CHOICES}};
+                         [OPTION_ATTENTIONS] = {attention_of, ATTENTION_CHOICES},
+                         [OPTION_OFFLOADS] = {offload_of, OFFLOAD_CHOICES}};
 
 const char *option_choice_name(const OptionRow *row, int32_t k) {
     bool has_name = row->rule.kind == OPTION_CHOICE && k >= 0 && k < lists[row->rule.list].count;

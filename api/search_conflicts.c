@@ -34,6 +34,7 @@ typedef enum TraitKind {
     FOR_TRAINER,
     FOR_ONE_MICRO_BATCH,
     FOR_STACKS, /* a target whose plans have stacked parameters alone */
+    OFFLOAD,    /* of all plans */
     MESH,
     KEEP_SHARDINGS,
     PIN,
@@ -63,6 +64,9 @@ static const struct Conflict {
     const char *reason;
 } CONFLICTS[] = {
     {FOR, PAPER, "only --objective time has targets"},
+    {OFFLOAD, FOR, "the target updates optimizer state where it lies"},
+    {OFFLOAD, PAPER, "its plans keep optimizer state on the devices"},
+    {OFFLOAD, INIT_PLAN, "the latter says where optimizer state lies"},
     {ONE_BASELINE, OTHER_SEARCHER, "a baseline is priced without a search"},
     {ONE_BASELINE, FOR_TRAINER, "strategies of the trainer are searched"},
     {EVALUATIONS, EXHAUSTIVE, "every plan is priced"},
@@ -170,6 +174,7 @@ static void find_plans(Traits *traits, const SearchSettings *settings, const AmO
     of[FOR_TRAINER] = trait_if(target->trainer, "--for", target->name);
     of[FOR_STACKS] = trait_if(!target->splits_layers, "--for", target->name);
     of[FOR_ONE_MICRO_BATCH] = trait_if(!target->has_micro_batches, "--for", target->name);
+    of[OFFLOAD] = trait_if(search->request->offload == OFFLOAD_OPTIMIZER, "--offload", "optimizer");
     of[MESH] = given(options, "mesh", "--mesh");
     of[KEEP_SHARDINGS] = trait_if(option_has(options, "keep-shardings"), "--keep-shardings", NULL);
     of[PIN] = given(options, "pin", "--pin");

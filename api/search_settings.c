@@ -20,7 +20,8 @@ static AmStatus read_search(SearchSettings *settings, const AmOptions *options, 
     SearchRequest *request = &settings->request;
     SearchOptions *search = &settings->options;
     int32_t objective = OBJECTIVE_TIME, space = SPACE_AUTO, searcher = SEARCHER_AUTO,
-            baseline = BASELINE_DATA_PARALLEL, device = DQN_CPU, target = TARGET_AUTOMAP;
+            baseline = BASELINE_DATA_PARALLEL, device = DQN_CPU, target = TARGET_AUTOMAP,
+            offload = OFFLOAD_AUTO;
     int64_t seed = 0, measures = 0;
     *request = (SearchRequest){.space.mesh = option_text(options, "mesh"),
                                .constraints.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
@@ -47,6 +48,9 @@ static AmStatus read_search(SearchSettings *settings, const AmOptions *options, 
     if (searcher == SEARCHER_BASELINE && !option_has(options, "baseline"))
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--searcher baseline prices one baseline: expected --baseline NAME");
+    option_choice(options, "offload", &offload);
+    request->offload = (OffloadChoice)offload;
+    request->constraints.offloads_optimizer = offload == OFFLOAD_OPTIMIZER;
     request->method.agent = option_text(options, "agent");
     request->constraints.is_even =
         option_has(options, "even") || target_row(request->constraints.target)->has_equal_shards;
@@ -333,6 +337,8 @@ json_t *search_settings_to_json(const SearchSettings *settings, const AmOptions 
     if (pins) json_object_set_new(object, "pins", pins);
     if (search->request->constraints.kept) json_object_set_new(object, "keep_shardings", json_true());
     if (search->request->constraints.is_even) json_object_set_new(object, "even", json_true());
+    if (option_has(options, "offload"))
+        json_object_set_new(object, "offload", json_string(offload_choice_name(search->request->offload)));
     if (search->request->space.no_overrides) json_object_set_new(object, "no_overrides", json_true());
     if (search->request->method.policy)
         json_object_set_new(object, "policy", plan_string_to_json(search->request->method.policy));

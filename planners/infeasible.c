@@ -292,12 +292,13 @@ static AmStatus describe_binding(json_t **binding, const RemedySearch *self, AmE
     const char *operator= json_string_value(json_object_get(peak, "operator"));
     const char *op_name = json_string_value(json_object_get(peak, "op_name"));
     memory_fail(fit, self->cluster, options->request->constraints.memory_fraction, &cut);
-    const char *device = strstr(cut.text, "device ");
-    if (!device) device = cut.text;
+    const char *need = strstr(cut.text, "fits: ");
+    need = need ? need + strlen("fits: ") : cut.text;
+    bool is_device = fit->needed_bytes > fit->limit_bytes; /* else the host is too small */
     text_append(self->line, "no plan of %lld fits: ", (long long)self->failed->evaluations);
-    text_append(self->line, "%.*s", (int)strcspn(device, ";"), device);
-    if (operator) text_append(self->line, " at %.60s", operator);
-    if (op_name && op_name[0]) text_append(self->line, " (%.160s)", op_name);
+    text_append(self->line, "%.*s", (int)strcspn(need, ";"), need);
+    if (operator&& is_device) text_append(self->line, " at %.60s", operator);
+    if (op_name && op_name[0] && is_device) text_append(self->line, " (%.160s)", op_name);
     *binding = json_pack("{s:i, s:s, s:I, s:I, s:O}", "device", (int)fit->device, "name",
                          cluster_device_name(self->cluster, self->arena, fit->device), "needed_bytes",
                          (json_int_t)fit->needed_bytes, "limit_bytes", (json_int_t)fit->limit_bytes,

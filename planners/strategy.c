@@ -185,7 +185,8 @@ static AmStatus replicate_values(PlanStage *stage, Arena *arena, const PlanConte
 /* Makes a stage on a mesh data x context x tensor of devices 0, 1, ..., by the rules of the baselines. */
 static AmStatus make_stage(PlanStage *stage, Arena *arena, const PlanContext *context, const Cluster *cluster,
                            const Strategy *strategy, double memory_fraction, AmError *error) {
-    const ProblemSettings settings = problem_settings(SPACE_AUTO, memory_fraction);
+    ProblemSettings settings = problem_settings(SPACE_AUTO, memory_fraction);
+    settings.constraints.offloads_optimizer = strategy->offloads_optimizer;
     int32_t context_ways = strategy->context > 1 ? strategy->context : 1;
     int32_t count = strategy->data * context_ways * strategy->tensor, model = context_ways > 1 ? 2 : 1;
     Mesh mesh = {

@@ -36,10 +36,11 @@ typedef struct Strategy {
                                    shards */
     bool reduces_in_f32;        /* and in f32 */
     /* -- memory -- */
-    int64_t gathered_size; /* > 0: values with a last dimension of this size, the logits, are replicated on
-                              the tensor axis after their product */
-    int64_t kept_bytes;    /* that the training system holds on each device outside of the step */
-    int64_t kept_outputs;  /* and on devices of the last stage */
+    int64_t gathered_size;   /* > 0: values with a last dimension of this size, the logits, are replicated on
+                                the tensor axis after their product */
+    bool offloads_optimizer; /* optimizer state is in the host's memory */
+    int64_t kept_bytes;      /* that the training system holds on each device outside of the step */
+    int64_t kept_outputs;    /* and on devices of the last stage */
 } Strategy;
 
 enum { STRATEGY_ALL_LAYERS = INT32_MAX };

@@ -256,7 +256,8 @@ enum {
     LINK_COUNT = sizeof links / sizeof *links
 };
 
-/* Hosts that are known: each device's part of the memory; the rate where it is not that of PCIe. */
+/* Hosts that are known: each device's part of the memory; the rate where it is not that of PCIe. Ranks of a
+ * host have its memory already. */
 static const struct {
     const char *type;
     int64_t memory_bytes;
@@ -266,7 +267,7 @@ static const struct {
     {"A100-40GB", 128 * GB, 0}, {"A100-80GB", 256 * GB, 0}, {"A800-40GB", 128 * GB, 0},
     {"A800-80GB", 256 * GB, 0}, {"H100-80GB", 256 * GB, 0}, {"H800-80GB", 256 * GB, 0},
     {"H200", 256 * GB, 0},      {"B200", 256 * GB, 0},      {"GH200-96GB", 480 * GB, 450e9},
-    {"GB200", 240 * GB, 225e9}, {"GB300", 240 * GB, 225e9},
+    {"GB200", 240 * GB, 225e9}, {"GB300", 240 * GB, 225e9}, {"host", 0, 0},
 };
 
 static void add_curve(json_t *holder, const char *key, const Curve *curve) {
@@ -330,7 +331,7 @@ bool cluster_builtin_device_host(const char *name, double *bytes_per_second, dou
     const char *known = cluster_builtin_device_named(name);
     if (!known) return false;
     const char *pcie = cluster_builtin_device_links(known)->pcie;
-    *memory_bytes = 0;
+    *memory_bytes = -1;
     for (int k = 0; k < LINK_COUNT; k++) {
         if (strcmp(links[k].name, pcie) != 0) continue;
         *bytes_per_second = links[k].bytes_per_second;

@@ -355,9 +355,9 @@ static AmStatus find_type(ClusterReader *self, int32_t *type, json_t *holder, co
 static AmStatus read_host(ClusterReader *self, ClusterServer *server, json_t *row, const char *where) {
     const ClusterDeviceType *type = &self->cluster->types[server->type];
     double rate = 0, latency;
-    int64_t part = 0;
+    int64_t part = -1;
     cluster_builtin_device_host(type->name, &rate, &latency, &part);
-    server->host_memory_bytes = (part > 0 ? part : type->memory_bytes) * server->device_count;
+    server->host_memory_bytes = (part >= 0 ? part : type->memory_bytes) * server->device_count;
     server->host_bytes_per_second = type->host_bytes_per_second;
     if (json_object_get(row, "host_memory_bytes"))
         TRY(json_get_integer(&server->host_memory_bytes, row, "host_memory_bytes", 0, (int64_t)1 << 53,

@@ -236,9 +236,9 @@ AmStatus host_cluster_describe(json_t **description, json_t *measurement, const 
     if (processors > 1) scale.weight = fmin(1, log(ranks) / log((double)processors));
     TRY_OR_FAIL(describe_type(&type, &scale));
     snprintf(name, sizeof name, "host:%d", ranks);
-    *description = json_pack("{s:s, s:s, s:{s:O}, s:[{s:s, s:i, s:i}]}", "format", "automap-cluster-1",
-                             "name", name, "device_types", "host", type, "servers", "device_type", "host",
-                             "devices", ranks, "host_memory_bytes", 0); /* the ranks have all of it */
+    *description =
+        json_pack("{s:s, s:s, s:{s:O}, s:[{s:s, s:i}]}", "format", "automap-cluster-1", "name", name,
+                  "device_types", "host", type, "servers", "device_type", "host", "devices", ranks);
     if (!*description) status = am_fail_memory(error, 0);
     if (status == AM_OK && ranks > 1) {
         TRY_OR_FAIL(describe_link(&link, &scale));

@@ -44,6 +44,7 @@ typedef struct ShardingGraphParts {
         is_f32_sum; /* [instruction]: its partial sums are those of 16-bit products alone, which are in f32 */
     ShardingGraphUse *uses; /* by source */
     int32_t *first_use;     /* [instruction + 1] */
+    bool *is_optimizer;     /* [instruction]: a parameter of role optimizer, which may be offloaded */
     double *kept_bytes;     /* [instruction]: of a parameter, which a device keeps all the time; else 0 */
 } ShardingGraphParts;
 

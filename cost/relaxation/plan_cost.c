@@ -152,7 +152,8 @@ static void add_instruction(ShardingGraphCost *cost, const ShardingGraph *model,
     }
     cost->communication_seconds += times * moved;
     double own_bytes = bytes / ways_of(model, kept);
-    cost->kept_bytes += times * parts->kept_bytes[i] / ways_of(model, kept);
+    bool is_kept = !assignment->stage->offloads_optimizer || !parts->is_optimizer[i];
+    if (is_kept) cost->kept_bytes += times * parts->kept_bytes[i] / ways_of(model, kept);
     cost->widest_bytes = fmax(cost->widest_bytes, own_bytes);
     if (is_saved && phase_of(model, i) == IR_PHASE_FORWARD) cost->saved_bytes += times * layers * own_bytes;
 }

@@ -337,12 +337,16 @@ static AmStatus set_parts(const GraphBuilder *self, ShardingGraphParts *parts, A
                                   .is_f32_sum = self->is_f32_sum,
                                   .uses = ARENA_ARRAY(self->arena, ShardingGraphUse, self->use_count + 1),
                                   .first_use = ARENA_ARRAY(self->arena, int32_t, count + 2),
+                                  .is_optimizer = ARENA_ARRAY(self->arena, bool, count + 1),
                                   .kept_bytes = ARENA_ARRAY(self->arena, double, count + 1)};
     if (self->arena->failed) return am_fail_memory(error, count);
     for (int32_t u = 0; u < self->use_count; u++) parts->first_use[self->uses[u].source + 2]++;
     for (int32_t i = 0; i < count; i++) parts->first_use[i + 2] += parts->first_use[i + 1];
     for (int32_t u = 0; u < self->use_count; u++)
         parts->uses[parts->first_use[self->uses[u].source + 1]++] = self->uses[u];
+    for (int32_t p = 0; p < roles->parameter_count; p++)
+        parts->is_optimizer[roles->parameters[p].instruction] =
+            roles->parameters[p].role == IR_ROLE_OPTIMIZER;
     for (int32_t p = 0; p < roles->parameter_count; p++)
         if (roles->parameters[p].output >= 0)
             parts->kept_bytes[roles->parameters[p].instruction] =

@@ -329,6 +329,7 @@ static AmStatus find_host(Simulation *simulation, Arena *arena, const PlanCosts 
         bytes[d] = simulation->devices[d].memory.host_bytes;
     TRY(memory_host_fit(&simulation->host, arena, bytes, costs->device_of, simulation->device_count,
                         costs->cluster, simulation->memory_fraction, error));
+    simulation->fit.host = simulation->host;
     simulation->fit.fits = simulation->fit.fits && simulation->host.fits;
     return AM_OK;
 }

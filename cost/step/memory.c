@@ -282,6 +282,11 @@ AmStatus memory_host_fit(HostFit *fit, Arena *arena, const int64_t *bytes, const
     return AM_OK;
 }
 
+double memory_host_excess(const HostFit *fit) {
+    if (fit->fits) return 0;
+    return fmin((double)fit->needed_bytes / fmax((double)fit->limit_bytes, 1) - 1, 1e6);
+}
+
 AmStatus memory_check_host(const Cluster *cluster, const int32_t *devices, int32_t count, AmError *error) {
     for (int32_t k = 0; k < count; k++)
         if (cluster->servers[cluster->server_of[devices[k]]].host_bytes_per_second <= 0)
@@ -314,6 +319,16 @@ double memory_enough_fraction(const MemoryFit *fit, const Cluster *cluster) {
 AmStatus memory_fail(const MemoryFit *fit, const Cluster *cluster, double fraction, AmError *error) {
     const ClusterDeviceType *type = cluster_device_type(cluster, fit->device);
     Text text = {0};
+    if (fit->needed_bytes <= fit->limit_bytes && fit->host.needed_bytes > 0) {
+        text_append(&text, "no plan fits: the optimizer state of the devices of server %d needs ",
+                    fit->host.server);
+        memory_append_use(&text, fit->host.needed_bytes, fit->host.limit_bytes, fit->host.memory_bytes);
+        text_append_string(&text, " in the memory of their host");
+        AmStatus lacks =
+            am_fail(error, AM_ERROR_INFEASIBLE, "", "%s", text.data ? text.data : "no plan fits");
+        text_free(&text);
+        return lacks;
+    }
     text_append(&text, "no plan fits: device %d (%s, server %d) needs ", fit->device, type->name,
                 cluster->server_of[fit->device]);
     text_append_bytes_size(&text, (double)fit->needed_bytes);

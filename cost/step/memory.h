@@ -75,14 +75,6 @@ AmStatus memory_find_peak(MemoryPeak *peak, const Program *program, AmError *err
  * memory of the smallest one. */
 double memory_usable(const Cluster *cluster, const int32_t *devices, int32_t count, double fraction);
 
-/* The device that decides whether a program of `peak_bytes` fits. */
-typedef struct MemoryFit {
-    bool fits;
-    int32_t device; /* cluster device: the one with least memory */
-    int64_t needed_bytes, limit_bytes;
-    double needed_fraction; /* memory fraction at which it would fit; above 1: never on this device */
-} MemoryFit;
-
 /* The server whose host has the least room for what its devices keep there. */
 typedef struct HostFit {
     bool fits;
@@ -90,10 +82,22 @@ typedef struct HostFit {
     int64_t needed_bytes, limit_bytes, memory_bytes; /* all 0: no device keeps anything there */
 } HostFit;
 
+/* The device that decides whether a program of `peak_bytes` fits. */
+typedef struct MemoryFit {
+    bool fits;
+    int32_t device; /* cluster device: the one with least memory */
+    int64_t needed_bytes, limit_bytes;
+    double needed_fraction; /* memory fraction at which it would fit; above 1: never on this device */
+    HostFit host;           /* of simulate_plan() alone: if it does not fit, nothing does; else zero */
+} MemoryFit;
+
 /* Finds that server. `bytes` [count] of the host's memory, by the listed devices; `fraction` of it may be
  * used. AM_ERROR_INTERNAL: no memory. */
 AmStatus memory_host_fit(HostFit *fit, Arena *arena, const int64_t *bytes, const int32_t *devices,
                          int32_t count, const Cluster *cluster, double fraction, AmError *error);
+/* Returns the fraction by which the need exceeds the limit: 0 if it fits; at most 1e6, as where the host has
+ * no memory. */
+double memory_host_excess(const HostFit *fit);
 /* Fails with AM_ERROR_INPUT, in one line, if the cluster has no rate of copies between a listed device and
  * its host. */
 AmStatus memory_check_host(const Cluster *cluster, const int32_t *devices, int32_t count, AmError *error);

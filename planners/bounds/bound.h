@@ -48,6 +48,7 @@ typedef struct BoundMeshes {
     int32_t count;
     const int32_t *devices;
     double memory_fraction;
+    bool offloads_optimizer; /* of all plans */
 } BoundMeshes;
 
 /* Finds the bound of a plan. `plan` has one stage, on one of the meshes, and has been simulated. If `stop`

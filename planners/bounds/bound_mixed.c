@@ -63,10 +63,16 @@ static double copies_of_label(const MixedGraph *self, int32_t i, int32_t label, 
     return copies;
 }
 
-static double kept_bytes(const ShardingGraph *model) {
+/* Returns the bytes of a parameter that devices keep. */
+static double bytes_of(const BoundMixedSpace *space, const ShardingGraph *model, int32_t instruction) {
+    bool is_offloaded = space->meshes->offloads_optimizer && model->parts->is_optimizer[instruction];
+    return is_offloaded ? 0 : model->parts->kept_bytes[instruction];
+}
+
+static double kept_bytes(const BoundMixedSpace *space, const ShardingGraph *model) {
     double sum = 0;
     for (int32_t n = 0; n < model->node_count; n++)
-        if (model->nodes[n].is_tensor) sum += model->parts->kept_bytes[model->nodes[n].instruction];
+        if (model->nodes[n].is_tensor) sum += bytes_of(space, model, model->nodes[n].instruction);
     return sum;
 }
 
@@ -96,11 +102,11 @@ static void set_operators(MixedGraph *self, const LeastWork *work) {
  * its part of the price of all memory. */
 static void set_parameters(MixedGraph *self, double byte_price) {
     const ReshardCosts *reshards = self->model->reshards;
-    double limit_part = memory_limit(self->space) / kept_bytes(self->model);
+    double limit_part = memory_limit(self->space) / kept_bytes(self->space, self->model);
     for (int32_t n = 0; n < self->model->node_count; n++) {
         ShardingGraphNode *node = &self->model->nodes[n];
         if (!node->is_tensor) continue;
-        double bytes = self->model->parts->kept_bytes[node->instruction];
+        double bytes = bytes_of(self->space, self->model, node->instruction);
         const ReshardState *states = self->model->parts->parts[node->instruction].produced_states;
         float *seconds = ARENA_ARRAY(self->arena, float, node->label_count);
         for (int32_t label = 0; seconds && label < node->label_count; label++) {
@@ -168,7 +174,7 @@ static AmStatus bound_mesh(double *seconds, const void *user, Arena *arena, int3
     MixedGraph graph;
     TRY(create_graph(&graph, arena, self->space, self->work, &self->space->meshes->of[k], error));
     if (!graph.model) return AM_OK;
-    bool lacks_memory = kept_bytes(graph.model) * self->space->cluster->device_count > limit;
+    bool lacks_memory = kept_bytes(self->space, graph.model) * self->space->cluster->device_count > limit;
     for (int32_t p = 0; p < 1 + (lacks_memory ? MEMORY_PRICES : 0); p++) {
         ShardingGraphFold *fold;
         if (p > 0) set_parameters(&graph, memory_prices[p - 1] * first);

@@ -33,8 +33,9 @@ int64_t plan_climb_reserve(const SearchOptions *options, int64_t evaluations) {
 
 /* Finds the places of cuts once for all plans; none where the module has no units. */
 static AmStatus find_places(PlanClimb *self, Arena *arena, AmError *error) {
-    const ProblemSettings settings =
+    ProblemSettings settings =
         problem_settings(SPACE_AUTO, self->options->request->constraints.memory_fraction);
+    settings.constraints.offloads_optimizer = self->options->request->constraints.offloads_optimizer;
     const LayerPins pins = {self->options->request->constraints.pins,
                             self->options->request->constraints.pin_count, self->options->nested.placement};
     LayerCosts *costs;

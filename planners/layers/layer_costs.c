@@ -346,7 +346,6 @@ static void find_place(const LayerCosts *self, int32_t origin, StepPlace *place)
 static AmStatus add_collective(const LayerCosts *self, LayerTable *table, const ExecutedStep *executed,
                                const StepPlace *place, AmError *error) {
     const ProgramCollective *collective = executed->instruction->collective;
-    if (program_is_host_copy(collective)) return AM_OK; /* of updates, which are priced with the stages */
     bool over_batch = collective->axes & 1u;
     int32_t origin = executed->instruction->origin;
     bool is_update = place->pass == LAYER_UPDATE || (origin >= 0 && self->gradients[origin]);
@@ -429,10 +428,22 @@ static void count_parameters(const LayerCosts *self, LayerTable *table, const Pr
         int32_t layers = ir_layers_of(module, parameter->instruction);
         double here = once * layers;
         bool has_gradient = parameter->role == IR_ROLE_WEIGHT && parameter->output >= 0;
+        if (program->values[value].is_on_host) continue;
         if (parameter->role == IR_ROLE_OPTIMIZER) bytes->optimizer += here;
         else bytes->weights += here;
         if (has_gradient) bytes->gradients += here;
         if (has_gradient && layers > 1) bytes->gathered += once;
+    }
+}
+
+/* Adds the seconds of a host copy on every type of device. */
+static void add_host_copy(double *seconds, const Cluster *cluster, const ExecutedStep *executed) {
+    double bytes = collective_tensor_bytes(executed->program, executed->instruction);
+    for (int32_t s = 0; s < cluster->server_count; s++) {
+        int32_t device = cluster->servers[s].first_device, type = cluster->servers[s].type;
+        bool is_first = true; /* server of its type */
+        for (int32_t other = 0; other < s; other++) is_first &= cluster->servers[other].type != type;
+        if (is_first) seconds[type] += executed->times * cluster_host_copy_seconds(cluster, device, bytes);
     }
 }
 
@@ -448,14 +459,19 @@ static AmStatus read_steps(const LayerCosts *self, LayerTable *table, Arena *scr
     for (int32_t s = 0; s < count; s++) {
         find_place(self, executed_origin(&steps[s]), &place);
         if (steps[s].program == program) places[steps[s].step] = place;
-        if (executed_collective(&steps[s])) {
+        const ProgramInstruction *collective = executed_collective(&steps[s]);
+        double *seconds =
+            &table->seconds[((int32_t)place.pass * self->units.count + place.unit) * cluster->type_count];
+        if (collective && program_is_host_copy(collective->collective)) {
+            add_host_copy(seconds, cluster, &steps[s]);
+            continue;
+        }
+        if (collective) {
             TRY(add_collective(self, table, &steps[s], &place, error));
             continue;
         }
         OperatorWork work;
         executed_work(&work, &steps[s]);
-        double *seconds =
-            &table->seconds[((int32_t)place.pass * self->units.count + place.unit) * cluster->type_count];
         for (int32_t t = 0; t < cluster->type_count; t++)
             seconds[t] += steps[s].times * executed_work_seconds(&steps[s], &work, &cluster->types[t]);
     }

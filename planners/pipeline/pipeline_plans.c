@@ -85,6 +85,7 @@ static AmStatus split_context(const PipelinePlans *self, PipelineContext *contex
     ProblemSettings of_problem =
         problem_settings(SPACE_AUTO, self->options->request->constraints.memory_fraction);
     of_problem.constraints.is_even = self->options->request->constraints.is_even;
+    of_problem.constraints.offloads_optimizer = self->options->request->constraints.offloads_optimizer;
     const Mesh mesh = {.axis_count = 2,
                        .axes = {{.name = "data", .size = 1}, {.name = "model", .size = 1}},
                        .device_count = 1};

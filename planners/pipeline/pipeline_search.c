@@ -264,6 +264,7 @@ static AmStatus search_pipelines(PipelineCandidates *self, const MicroBatching *
     /* The tables are for meshes of any degrees: they receive the pins apart, and the layouts the degrees. */
     ProblemSettings of_problem = problem_settings(SPACE_AUTO, options->request->constraints.memory_fraction);
     of_problem.constraints.is_even = options->request->constraints.is_even;
+    of_problem.constraints.offloads_optimizer = options->request->constraints.offloads_optimizer;
     const LayerPins pins = {options->request->constraints.pins, options->request->constraints.pin_count,
                             options->nested.placement};
     TRY(layer_costs_open(&self->costs, self->plans.whole, self->plans.cluster, &of_problem, &pins, error));

@@ -19,6 +19,7 @@ typedef struct PlanConstraints {
     int32_t pin_count;
     const KeptShardings *kept; /* the module's own shardings, kept by every plan; or NULL */
     bool is_even;              /* only plans with equal, contiguous shards */
+    bool offloads_optimizer;   /* only plans with optimizer state in the host's memory (PlanStage) */
 } PlanConstraints;
 
 #endif

@@ -292,7 +292,9 @@ void problem_set_tried(StageProblem *problem, const AxisPlan *axis_plan) {
 void problem_stage(const StageProblem *problem, const AxisPlan *axis_plan, Arena *arena, PlanStage *stage) {
     static const PlanEntryKind kinds[AXIS_PLAN_STORAGE_KINDS] = {PLAN_OPTIMIZER, PLAN_GRADIENTS,
                                                                  PLAN_WEIGHTS};
-    *stage = (PlanStage){.mesh = problem->mesh, .is_even = problem->constraints.is_even};
+    *stage = (PlanStage){.mesh = problem->mesh,
+                         .is_even = problem->constraints.is_even,
+                         .offloads_optimizer = problem->constraints.offloads_optimizer};
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
         stage->keeps_gathered_weights |= axis_plan->storage[axis] == AXIS_PLAN_STORAGE_KINDS;
     stage->keeps_gathered_weights |= problem->context->split_options->storage->reread_count > 0;
@@ -368,6 +370,22 @@ typedef struct Evaluation {
     AmError error;
 } Evaluation;
 
+/* Returns by which fraction devices with `bytes` each in their host exceed the limit of the fullest host. */
+static AmStatus find_host_excess(double *excess, const StageProblem *self, Arena *scratch, int64_t bytes,
+                                 AmError *error) {
+    int32_t count = self->mesh.device_count;
+    HostFit fit;
+    *excess = 0;
+    if (bytes == 0) return AM_OK;
+    int64_t *of_device = ARENA_ARRAY(scratch, int64_t, count);
+    if (!of_device) return am_fail_memory(error, count);
+    for (int32_t d = 0; d < count; d++) of_device[d] = bytes;
+    TRY(memory_host_fit(&fit, scratch, of_device, self->devices, count, self->cluster,
+                        self->constraints.memory_fraction, error));
+    *excess = memory_host_excess(&fit);
+    return AM_OK;
+}
+
 AmStatus problem_price_assignment(PlanPrice *price, const StageProblem *problem, Arena *scratch,
                                   const Assignment *assignment, AmError *error) {
     Program *program;
@@ -380,6 +398,9 @@ AmStatus problem_price_assignment(PlanPrice *price, const StageProblem *problem,
                          .communication_seconds = step.communication_seconds,
                          .peak_bytes = step.peak_bytes,
                          .excess = (double)step.peak_bytes > limit ? (double)step.peak_bytes / limit - 1 : 0};
+    double of_host;
+    TRY(find_host_excess(&of_host, problem, scratch, program->allocation.host_bytes, error));
+    price->excess = fmax(price->excess, of_host);
     return AM_OK;
 }
 
@@ -400,7 +421,7 @@ static AmStatus simulate_stage(PlanPrice *price, const StageProblem *self, Arena
                          .compute_seconds = fullest->compute_seconds,
                          .communication_seconds = fullest->communication_seconds,
                          .peak_bytes = simulation->fit.needed_bytes,
-                         .excess = needed > 1 ? needed - 1 : 0};
+                         .excess = fmax(needed - 1, memory_host_excess(&simulation->host))};
     return AM_OK;
 }
 

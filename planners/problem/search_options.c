@@ -20,6 +20,12 @@ const char *searcher_name(Searcher searcher) {
     return names[searcher];
 }
 
+const char *offload_choice_name(OffloadChoice choice) {
+    static const char *const names[] = {
+        [OFFLOAD_AUTO] = "auto", [OFFLOAD_NONE] = "none", [OFFLOAD_OPTIMIZER] = "optimizer"};
+    return names[choice];
+}
+
 const char *baseline_name(Baseline baseline) {
     static const char *const names[] = {
 #define BASELINE_NAME(name, text, help) text,

@@ -83,6 +83,15 @@ typedef enum SearchObjective {
 } SearchObjective;
 const char *search_objective_name(SearchObjective objective); /* "time", "paper", "cost" */
 
+/* The plans of a search that keep optimizer state in the host's memory. */
+typedef enum OffloadChoice {
+    OFFLOAD_AUTO,     /* all of a second search, if no other plan fits */
+    OFFLOAD_NONE,     /* none */
+    OFFLOAD_OPTIMIZER /* all: constraints.offloads_optimizer */
+} OffloadChoice;
+#define OFFLOAD_CHOICES 3
+const char *offload_choice_name(OffloadChoice choice); /* "auto", ... */
+
 #define SEARCH_DEFAULT_EVALUATIONS 500
 #define SEARCH_PAPER_EPISODES      20000
 #define SEARCH_EXACT_EVALUATIONS   5000    /* the default of SEARCHER_EXACT */
@@ -196,6 +205,7 @@ typedef struct SearchRequest {
     bool explores_prices; /* plans on fewer devices, too, and the front of seconds and money */
     int32_t measures; /* runs of plans that follow; the pool then has one-stage plans of other structures */
     SpaceRequest space;
+    OffloadChoice offload;
     PlanConstraints constraints;
     DeviceOptions devices;
     MethodRequest method;

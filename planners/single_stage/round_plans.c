@@ -161,7 +161,8 @@ static AmStatus bound_plan(SingleStageSearch *self, Plan *plan, double start, Am
     Mesh meshes[SEARCH_MOST_MESHES];
     for (int32_t k = 0; k < self->problem_count; k++) meshes[k] = self->problems[k]->mesh;
     const BoundMeshes space = {meshes, self->problem_count, self->devices,
-                               self->options->request->constraints.memory_fraction};
+                               self->options->request->constraints.memory_fraction,
+                               self->options->request->constraints.offloads_optimizer};
     TRY(plan_bound_find(&bound, self->context, self->cluster, &space, plan, &stop, error));
     self->result->model_gap = bound.model_gap;
     if (!(bound.seconds > 0) || bound.seconds <= plan->bound_seconds) return AM_OK;

@@ -160,6 +160,60 @@ def check_checkpoint(folder):
     assert straight.read_bytes() == continued.read_bytes(), "a continued run differs"
 
 
+def check_search(folder):
+    """`--offload auto` finds a plan where no other one fits, and changes nothing elsewhere."""
+    model, file, plan = module("adamw_tiny"), folder / "cluster.json", folder / "found.json"
+    cluster = json.loads(succeed("cluster", "nominal:2", "--json"))
+    cluster["servers"][0]["host_memory_bytes"] = 1 << 30
+
+    def search(memory, *more):
+        cluster["device_types"]["host"]["memory_bytes"] = memory
+        file.write_text(json.dumps(cluster))
+        done = automap("search", model, "--cluster", file, "--space", "single_stage", "--evaluations", 60, *more, "-o",
+                       plan)  # fmt: skip
+        return done, json.loads(plan.read_text()) if done.returncode == 0 else None
+
+    memory, found = 60000, None
+    while True:
+        done, root = search(memory, "--offload", "none")
+        assert done.returncode in (0, 4), done
+        if done.returncode == 4:
+            break
+        assert not any(stage.get("offloads_optimizer") for stage in root["stages"]), root["stages"]
+        memory, found = memory - 2000, root
+    _, same = search(memory + 2000)
+    for root in (found, same):
+        root["search"]["settings"].pop("offload", None)
+    assert same["stages"] == found["stages"] and same["search"]["evaluations"] == found["search"]["evaluations"]
+    done, root = search(memory)
+    assert done.returncode == 0 and "optimizer state in the host's memory" in done.stdout, done
+    assert all(stage["offloads_optimizer"] for stage in root["stages"]), root["stages"]
+    assert root["search"]["evaluations"] > 60 and simulated(plan, model)["fits"]
+    one_device = losses(model, "none", source_of("adamw_tiny"), STEPS)
+    for have, want in zip(losses(model, plan, source_of("adamw_tiny"), STEPS), one_device, strict=True):
+        assert math.isclose(have, want, rel_tol=1e-5), (have, want)
+    _, forced = search(1 << 30, "--offload", "optimizer")
+    assert all(stage["offloads_optimizer"] for stage in forced["stages"]), forced["stages"]
+    assert forced["search"]["settings"]["offload"] == "optimizer"
+    # The bound of these plans holds: their steps are longer.
+    assert forced["search"]["bound_seconds"] <= forced["predicted"]["step_seconds"]
+    cluster["servers"][0]["host_memory_bytes"] = 1000
+    for more in ([], ["--offload", "optimizer"]):
+        done, _ = search(memory, *more)
+        assert done.returncode == 4, done
+    assert "in the memory of their host" in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    # Pipelines are found, too.
+    cluster["servers"][0]["host_memory_bytes"] = 1 << 30
+    cluster["device_types"]["host"]["memory_bytes"] = 1 << 30
+    file.write_text(json.dumps(cluster))
+    succeed("search", module("gpt2_tiny"), "--cluster", file, "--stages", 2, "--offload", "optimizer", "-o", plan)
+    stages = json.loads(plan.read_text())["stages"]
+    assert len(stages) == 2 and all(stage["offloads_optimizer"] for stage in stages), stages
+    for words in (["--for", "jax"], ["--objective", "paper"], ["--init-plan", plan]):
+        refused = automap("search", model, "--cluster", file, "--offload", "optimizer", *words)
+        assert refused.returncode == 2 and "--offload optimizer and" in refused.stderr, (words, refused)
+
+
 def main(names):
     need_program()
     with tempfile.TemporaryDirectory() as temporary:
@@ -176,11 +230,12 @@ def main(names):
                     assert losses(module(name), plan, source_of(name), STEPS) == losses(
                         module(name), some, source_of(name), STEPS), name  # fmt: skip
                 print(f"{name} {kind}: equal")
-            if name == "gpt2_tiny":
+            if name == "gpt2_tiny" and (not names or name in names):
                 check_refusals(folder)
                 check_host_memory(folder)
                 check_checkpoint(folder)
         check_price(folder)
+        check_search(folder)
     print("prices, memory and refusals are right")
 
 
