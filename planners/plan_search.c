@@ -19,7 +19,7 @@
 #include "planners/search_rounds.h"
 #include "planners/search_strategies.h"
 #include "planners/single_stage/assignment_search.h"
-#include "planners/single_stage/single_stage.h"
+#include "planners/single_stage/single_stage_search.h"
 
 /* The part of a time limit, and the most seconds, that a search keeps for the work in hand when its time is
  * up, for the bound and for the memory of the ranks. */

@@ -11,7 +11,7 @@
 #include "planners/plan_search.h"
 #include "planners/search_baselines.h"
 #include "planners/single_stage/override_search.h"
-#include "planners/single_stage/single_stage.h"
+#include "planners/single_stage/single_stage_search.h"
 #include "propagation/plan/plan_sample.h"
 
 /* Modules of fewer instructions are searched without a sample. Split layers also have a form with loops. */

@@ -15,7 +15,7 @@
 #include "planners/bounds/bound.h"
 #include "planners/problem/schedule_fallback.h"
 #include "planners/search_micro_batches.h"
-#include "planners/single_stage/single_stage.h"
+#include "planners/single_stage/single_stage_search.h"
 #include "planners/strategy.h"
 
 /* ---- baselines of one stage ---- */

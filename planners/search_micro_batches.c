@@ -9,7 +9,7 @@
 
 #include "ir/analysis/loops.h"
 #include "planners/bounds/bound_pipelines.h"
-#include "planners/single_stage/single_stage.h"
+#include "planners/single_stage/single_stage_search.h"
 
 AmStatus search_add_each_number(SearchResult *result, double *bound, SearchContext *self,
                                 const SearchOptions *options, int64_t size, AmError *error) {

@@ -14,7 +14,7 @@
 #include "planners/pipeline/pipeline_search.h"
 #include "planners/search_baselines.h"
 #include "planners/search_micro_batches.h"
-#include "planners/single_stage/single_stage.h"
+#include "planners/single_stage/single_stage_search.h"
 
 /* The largest number of a module's instructions for which a small round has one-stage plans, whose estimates
  * then take some milliseconds. */

@@ -20,7 +20,7 @@
 #include "planners/improve/uneven_shares.h"
 #include "planners/pipeline/stage_dp.h"
 #include "planners/search_baselines.h"
-#include "planners/single_stage/single_stage.h"
+#include "planners/single_stage/single_stage_search.h"
 
 enum { TRIAL = 48 /* evaluations */, BASELINES_ALONE = 1, MOST_SEARCHED = 12 /* choices after a trial */ };
 /* Trials that come so near to the best plan are followed by a whole search. */

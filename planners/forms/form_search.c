@@ -8,7 +8,7 @@
 #include "planners/devices/device_search.h"
 #include "planners/problem/attention_choice.h"
 #include "planners/sample_search.h"
-#include "planners/single_stage/single_stage.h"
+#include "planners/single_stage/single_stage_search.h"
 
 /* Returns the evaluations that are left for the search in work; INT64_MAX: there is no limit. */
 static int64_t evaluations_left(const FormSearch *self) {

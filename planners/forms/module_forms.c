@@ -3,7 +3,7 @@
 
 #include "planners/problem/attention_choice.h"
 #include "planners/sample_search.h"
-#include "planners/single_stage/single_stage.h"
+#include "planners/single_stage/single_stage_search.h"
 
 const char *layers_choice_name(LayersChoice choice) {
     static const char *const names[LAYERS_CHOICES] = {"auto", "loop", "split"};

@@ -6,7 +6,7 @@
 
 #include "planners/devices/device_search.h"
 #include "planners/export/export_check.h"
-#include "planners/single_stage/single_stage.h"
+#include "planners/single_stage/single_stage_search.h"
 
 /* Returns the fastest candidate of a pool that a target can run; NULL: none. `*why`: the first refusal. */
 static PlanCandidate *fastest_on(Target target, CandidatePool *pool, const PlanContext *whole, AmError *why) {

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "planners/single_stage/searchers.h"
-#include "planners/single_stage/single_stage.h"
+#include "planners/single_stage/single_stage_state.h"
 
 #define REFERENCE_FLOPS  1e13
 #define REFERENCE_MEMORY 1e12

@@ -9,7 +9,7 @@
 #define PLANNERS_SINGLE_STAGE_ASSIGNMENT_SEARCH_H
 
 #include "dqn/agent.h"
-#include "planners/single_stage/single_stage.h"
+#include "planners/single_stage/single_stage_state.h"
 
 typedef struct AssignmentSearch AssignmentSearch;
 

@@ -9,7 +9,7 @@
 #include "base/system/parallel.h"
 #include "planners/baselines/baseline.h"
 #include "planners/problem/search_watch.h"
-#include "planners/single_stage/single_stage.h"
+#include "planners/single_stage/single_stage_state.h"
 
 /* The parts of a baseline besides the batch: the classes of the model axis, */
 typedef struct BaselineForm {

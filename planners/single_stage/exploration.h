@@ -4,7 +4,7 @@
 #ifndef PLANNERS_SINGLE_STAGE_EXPLORATION_H
 #define PLANNERS_SINGLE_STAGE_EXPLORATION_H
 
-#include "planners/single_stage/single_stage.h"
+#include "planners/single_stage/single_stage_state.h"
 
 /* Searches plans of one problem, until it is exhausted or problem_must_stop(). */
 typedef AmStatus ExploreFunction(StageProblem *problem, const SearchOptions *options, AmError *error);

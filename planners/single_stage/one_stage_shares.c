@@ -9,7 +9,7 @@
 
 #include "planners/improve/uneven_shares.h"
 #include "planners/single_stage/searchers.h"
-#include "planners/single_stage/single_stage.h"
+#include "planners/single_stage/single_stage_state.h"
 
 /* The most plans that get shares; fewer of large modules, whose instructions add up to at most WORK. */
 enum { MOST_PLANS = 4, WORK = 12000 };

@@ -15,7 +15,7 @@
 #include "cost/simulate/simulate.h"
 #include "ir/analysis/loops.h"
 #include "planners/local_search/climb.h"
-#include "planners/single_stage/single_stage.h"
+#include "planners/single_stage/single_stage_state.h"
 
 enum { SWEEPS = 100, ROUNDS = 2, MOST_PATCHES = 20, MOST_CHANGES = 60 };
 

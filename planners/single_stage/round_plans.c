@@ -8,7 +8,7 @@
 #include "lowering/micro_batch/micro_batches.h"
 #include "planners/bounds/bound.h"
 #include "planners/single_stage/override_search.h"
-#include "planners/single_stage/single_stage.h"
+#include "planners/single_stage/single_stage_state.h"
 
 const PlanRecomputation *single_stage_recomputation(const SingleStageSearch *self) {
     const PlanContext *context = self->context;

@@ -11,7 +11,7 @@
 #include "ir/analysis/loops.h"
 #include "planners/single_stage/estimate.h"
 #include "planners/single_stage/searchers.h"
-#include "planners/single_stage/single_stage.h"
+#include "planners/single_stage/single_stage_state.h"
 
 enum { MOST_STEPS = 300, LEAST_STEPS = 40 };
 /* Steps times instructions: an estimate clears memory for all of the module. */

@@ -5,7 +5,7 @@
 
 #include "base/random.h"
 #include "dqn/agent.h"
-#include "planners/single_stage/single_stage.h"
+#include "planners/single_stage/single_stage_state.h"
 
 /* Draws an axis plan: on every axis a random subset in random order. */
 void random_axis_plan(const StageProblem *problem, Random *random, AxisPlan *axis_plan);

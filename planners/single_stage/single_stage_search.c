@@ -11,7 +11,7 @@
 #include "planners/improve/plan_climb.h"
 #include "planners/improve/uneven_shares.h"
 #include "planners/single_stage/override_search.h"
-#include "planners/single_stage/single_stage.h"
+#include "planners/single_stage/single_stage_state.h"
 
 void search_result_choose(SearchResult *result) {
     const PlanCandidate *nearest = pool_nearest(&result->pool);

@@ -29,7 +29,7 @@ int64_t search_evaluations_for(Searcher searcher, int32_t instructions);
 /* Finds the best one-stage plan that the options allow (SPACE_AUTO is taken as SPACE_SINGLE_STAGE). Plans are
  * in the arena, and refer to `context` and `cluster`. AM_ERROR_INFEASIBLE if nothing fits: the text names the
  * device, the bytes needed and the limit of the plan that came nearest; or if some pin can hold on no mesh:
- * it names the pin. AM_ERROR_USAGE for a pin that means nothing, a mesh that is not the cluster's size, or a
+ * it names the pin. AM_ERROR_USAGE for a pin that names nothing, a mesh that is not the cluster's size, or a
  * space too large to enumerate. */
 AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanContext *context,
                              const Cluster *cluster, const SearchOptions *options, AmError *error);
@@ -39,5 +39,20 @@ AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanConte
  * fits. */
 AmStatus pipeline_baseline_search(SearchResult *result, Arena *arena, const PlanContext *context,
                                   const Cluster *cluster, const SearchOptions *options, AmError *error);
+
+/* Adds the one-stage baselines with the micro-batches of `context` to a zeroed result, except those that
+ * `is_left_out` ([BASELINE_COUNT]) names. Sets `is_left_out` for baselines that more micro-batches cannot
+ * make possible: the module has no such plan, or weights and optimizer state alone exceed a device's limit.
+ */
+AmStatus single_stage_baselines(SearchResult *result, bool *is_left_out, Arena *arena,
+                                const PlanContext *context, const Cluster *cluster,
+                                const SearchOptions *options, AmError *error);
+
+/* Returns whether the result may be the plan of a baseline instead of one of the searcher's. */
+bool search_method_takes_baselines(Searcher searcher);
+/* Returns whether the searcher explores: its plans are good, but none is proven to be the best. */
+bool search_method_explores(Searcher searcher);
+/* Returns whether the searcher spends more evaluations in further rounds. An exact search does not. */
+bool search_method_has_rounds(Searcher searcher);
 
 #endif

@@ -16,7 +16,7 @@
 #include "planners/single_stage/estimate.h"
 #include "planners/single_stage/screen.h"
 #include "planners/single_stage/searchers.h"
-#include "planners/single_stage/single_stage.h"
+#include "planners/single_stage/single_stage_state.h"
 #include "tests/support/sample.h"
 
 /* The relative difference between the estimate of an axis plan and the whole model's figure. */

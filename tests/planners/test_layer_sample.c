@@ -7,7 +7,7 @@
 #include "models/transformer.h"
 #include "planners/baselines/even_pipeline.h"
 #include "planners/layers/layer_costs.h"
-#include "planners/single_stage/single_stage.h"
+#include "planners/single_stage/single_stage_state.h"
 #include "propagation/plan/plan_sample.h"
 
 enum { MOST_LAYERS = 48, DEVICES = 8 };

@@ -13,7 +13,7 @@
 #include "planners/baselines/baseline.h"
 #include "planners/single_stage/override_search.h"
 #include "planners/single_stage/searchers.h"
-#include "planners/single_stage/single_stage.h"
+#include "planners/single_stage/single_stage_state.h"
 #include "tests/support/sample.h"
 
 typedef struct Case {

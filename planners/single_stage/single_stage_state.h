@@ -7,8 +7,8 @@
  *     round_plans.c           makes plans of the best axis plans of a round, and chooses the result
  *     one_stage_shares.c      gives plans unequal shares on mixed devices
  */
-#ifndef PLANNERS_SINGLE_STAGE_SINGLE_STAGE_H
-#define PLANNERS_SINGLE_STAGE_SINGLE_STAGE_H
+#ifndef PLANNERS_SINGLE_STAGE_SINGLE_STAGE_STATE_H
+#define PLANNERS_SINGLE_STAGE_SINGLE_STAGE_STATE_H
 
 #include "cost/simulate/simulate.h"
 #include "planners/improve/plan_climb.h"
@@ -77,7 +77,7 @@ typedef struct SingleStageSearch {
     SingleStageBaseline baselines[BASELINE_COUNT];
 } SingleStageSearch;
 
-/* Returns the recomputation of the search's module; NULL: it recomputes no layer. */
+/* Returns the recomputation of the search's module, or NULL. */
 const PlanRecomputation *single_stage_recomputation(const SingleStageSearch *self);
 
 /* Creates a problem of the search on a mesh of all devices, with at most `limit` evaluations. */
@@ -98,8 +98,7 @@ AmStatus single_stage_add(SingleStageSearch *self, const StageProblem *problem, 
 bool single_stage_has_baseline(const SingleStageSearch *self);
 /* Adds the baselines that fit. */
 void single_stage_add_baselines(SingleStageSearch *self);
-/* Adds the best axis plan of the round as a plan with overrides, and what unequal shares and single changes
- * make of it. */
+/* Adds the best axis plan of the round with overrides, then with unequal shares and single changes. */
 AmStatus single_stage_end_round(SingleStageSearch *self, AmError *error);
 /* Adds the baselines, takes the best plan and bounds its space. `start`: seconds of the clock at the begin.
  */
@@ -116,21 +115,14 @@ int64_t single_stage_left(const SingleStageSearch *self);
 /* Sets the problem's cap to its evaluations so far plus those that the search has left. False: none are left,
  * and the search is cut. */
 bool single_stage_cap(SingleStageSearch *self, StageProblem *problem);
-/* Problems by their best plan so far, best first. */
+/* Sorts the problems by their best plans so far, best first. */
 void single_stage_sort(SingleStageSearch *self);
 
 /* Writes the baseline's axis plan on this mesh, beside the pins, or the reason why the mesh has none. */
 AmStatus baseline_axis_plan(const StageProblem *problem, Baseline baseline, AxisPlan *axis_plan,
                             const char **reason, AmError *error);
-/* Prices every baseline on the problem's mesh, as starts. */
+/* Prices every baseline on the problem's mesh, so that searchers can start from them. */
 AmStatus baseline_price_seeds(StageProblem *problem, AmError *error);
-/* Adds the one-stage baselines with the micro-batches of `context` to a zeroed result, except those that
- * `is_left_out` ([BASELINE_COUNT]) names. Sets `is_left_out` for baselines that more micro-batches cannot
- * make possible: the module has no such plan, or weights and optimizer state alone exceed a device's limit.
- */
-AmStatus single_stage_baselines(SearchResult *result, bool *is_left_out, Arena *arena,
-                                const PlanContext *context, const Cluster *cluster,
-                                const SearchOptions *options, AmError *error);
 /* Prices one baseline, or side by side all that are not priced yet, on its own mesh. They do not count as
  * evaluations. After an interrupt or the deadline those that are left have no price. */
 AmStatus baseline_price(SingleStageSearch *self, Baseline baseline, AmError *error);
@@ -147,13 +139,7 @@ AmStatus single_stage_share_problem(SingleStageSearch *self, const StageProblem 
 /* Replaces the plan by one with unequal shares where that is quicker, or fits where the plan does not. */
 AmStatus single_stage_share(SingleStageSearch *self, Plan **plan, MemoryFit *fit, AmError *error);
 
-/* Lets the searcher that the options name do its work on all problems. */
+/* Runs the searcher of the options on all problems. */
 AmStatus search_method_run(SingleStageSearch *self, AmError *error);
-/* Returns whether a baseline's own plan may be the result in place of the searcher's. */
-bool search_method_takes_baselines(Searcher searcher);
-/* Returns whether it looks for good plans, and knows of none that it is the best. */
-bool search_method_explores(Searcher searcher);
-/* Returns whether more evaluations are spent in rounds; an exact search has passes of its own. */
-bool search_method_has_rounds(Searcher searcher);
 
 #endif
