@@ -159,8 +159,8 @@ static int64_t constant_id(PrecisionWriter *self, int32_t i, bool as_bf16) {
     return *id = append(self, message);
 }
 
-/* Returns the id of instruction i's value for `reader`. A value of f32 has the type that is asked for, other
- * values are as they are. */
+/* Returns the id of instruction i's value for `reader`: a value of f32 in f32 or bf16, another value in its
+ * own type. */
 static int64_t value_id(PrecisionWriter *self, int32_t i, bool as_bf16, int32_t reader) {
     const IrInstruction *instruction = &self->module->instructions[i];
     MadeIds *made = &self->made[i];

@@ -7,8 +7,8 @@
  *    is_wanted     a product reads it, directly or through computed and moved values
  *    is_wide       moved elements that were f32 before
  *    is_read_wide  some reader of a moved value needs f32
- * 3. A computed value is bf16 if it is safe and wanted. A moved one is bf16 if it is not wide, and also if it
- *    is wanted and no reader needs f32.
+ * 3. A computed value is bf16 if it is safe and wanted. A moved one is bf16 if its sources are, and also if
+ *    it is wanted and all its readers read bf16.
  * A weight that a loop updates is read in f32 by its update, which is of the optimizer, and so stays f32.
  */
 #include "ir/precision/precision_choice.h"
