@@ -13,6 +13,7 @@
  */
 #include "ir/precision/precision_choice.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/union_find.h"
@@ -280,6 +281,16 @@ static void collect_conversion(Chooser *self, int32_t i) {
     }
 }
 
+/* Returns whether a finite element of the literal would be infinite in bf16. */
+static bool overflows(const IrInstruction *constant) {
+    const float *elements = constant->literal->data;
+    int64_t count = ir_shape_elements(&constant->shape);
+    for (int64_t k = 0; k < count; k++)
+        if (isfinite(elements[k]) && isinf(dtype_bf16_to_float(dtype_float_to_bf16(elements[k]))))
+            return true;
+    return false;
+}
+
 /* Returns whether the broadcast of a constant, or the constant, can be made in both types. */
 static bool is_constant(const IrModule *module, const IrInstruction *instruction) {
     if (!precision_is_f32(&instruction->shape) || instruction->control_count > 0 ||
@@ -287,7 +298,7 @@ static bool is_constant(const IrModule *module, const IrInstruction *instruction
         return false;
     if (instruction->opcode == IR_BROADCAST) instruction = &module->instructions[instruction->operands[0]];
     return instruction->opcode == IR_CONSTANT && instruction->literal && instruction->literal->data &&
-           instruction->control_count == 0 && !instruction->message->sharding;
+           instruction->control_count == 0 && !instruction->message->sharding && !overflows(instruction);
 }
 
 static AmStatus find_readers(Chooser *self, AmError *error) {

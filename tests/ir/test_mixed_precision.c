@@ -173,6 +173,24 @@ static void test_logistic_function(void **state) {
     }
 }
 
+#define CLIPPED(constant)                                                           \
+    SUM "ENTRY main {\n w = f32[4,4] parameter(0)\n x = f32[8,4] parameter(1)\n"    \
+        " y = f32[8,4] dot(x, w), " PRODUCT "\n c = f32[] constant(" constant ")\n" \
+        " b = f32[8,4] broadcast(c), dimensions={}\n m = f32[8,4] maximum(y, b)\n"  \
+        " z = f32[8,4] dot(m, w), " PRODUCT "\n zero = f32[] constant(0)\n"         \
+        " ROOT loss = f32[] reduce(z, zero), dimensions={0,1}, to_apply=sum\n}\n"
+
+static void test_constants_beyond_bf16(void **state) {
+    (void)state;
+    Mixed mixed;
+    open_mixed(&mixed, CLIPPED("-3e+38"));
+    expect(&mixed, "m = bf16[8,4]{1,0} maximum(y, b.bf16)");
+    close_mixed(&mixed);
+    open_mixed(&mixed, CLIPPED("-3.4028235e+38")); /* rounded to bf16, it would be infinite */
+    expect(&mixed, "m = f32[8,4]{1,0} maximum(y.f32, b)");
+    close_mixed(&mixed);
+}
+
 #define LOOKUP(scores)                                                                            \
     SUM "ENTRY main {\n w = f32[16,4] parameter(0)\n i = s32[8] parameter(1)\n"                   \
         " v = f32[16,4] parameter(2)\n"                                                           \
@@ -334,6 +352,7 @@ int main(void) {
                                        cmocka_unit_test(test_data_is_unsafe),
                                        cmocka_unit_test(test_tables),
                                        cmocka_unit_test(test_logistic_function),
+                                       cmocka_unit_test(test_constants_beyond_bf16),
                                        cmocka_unit_test(test_loops_convert_stacks_outside),
                                        cmocka_unit_test(test_updates_in_loops_stay),
                                        cmocka_unit_test(test_conditionals),
