@@ -25,6 +25,7 @@
 
 #include "lowering/micro_batch/micro_batches.h"
 #include "planners/problem/search_options.h"
+#include "planners/problem/search_result.h"
 
 /* Searches the requested space. SPACE_AUTO, unless search_narrow() restricts it, covers one-stage
  * and multi-stage plans, including a given plan (options->request->space.initial, whose number of devices

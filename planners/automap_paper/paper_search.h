@@ -10,6 +10,7 @@
 #include "planners/automap_paper/paper_partition.h"
 #include "planners/automap_paper/paper_pipeline.h"
 #include "planners/problem/search_options.h"
+#include "planners/problem/search_result.h"
 
 /* A cut of a pipeline, for readers. */
 typedef struct PaperCutReport {

@@ -14,6 +14,7 @@
 #include "lowering/interleave/interleave.h"
 #include "lowering/micro_batch/micro_batches.h"
 #include "planners/baselines/baseline.h"
+#include "planners/problem/candidate_pool.h"
 #include "planners/problem/schedule_fallback.h"
 #include "propagation/stages/stages.h"
 

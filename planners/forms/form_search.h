@@ -12,6 +12,7 @@
 
 #include "lowering/micro_batch/micro_batches.h"
 #include "planners/forms/module_forms.h"
+#include "planners/problem/search_result.h"
 
 typedef struct FormSearch {
     /* -- the request -- */

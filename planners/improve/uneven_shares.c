@@ -12,6 +12,7 @@
 
 #include "base/system/parallel.h"
 #include "cost/simulate/simulate.h"
+#include "planners/problem/candidate_pool.h"
 
 enum { ROUNDS = 3, BISECTIONS = 60, LINE_POINTS = UNEVEN_SHARES_TRIED - ROUNDS - 1 };
 

@@ -5,6 +5,7 @@
 
 #include "planners/pipeline/device_orders.h"
 #include "planners/pipeline/pipeline_plans.h"
+#include "planners/problem/candidate_pool.h"
 
 enum { PIPELINE_MOST_PRICED = 256, PIPELINE_BATCH = 2 /* simulated side by side */ };
 

@@ -4,6 +4,7 @@
 #define PLANNERS_PIPELINE_PIPELINE_ONE_STAGE_H
 
 #include "planners/pipeline/pipeline_candidates.h"
+#include "planners/problem/search_result.h"
 
 PipelineLayout pipeline_one_stage_layout(const PipelineCandidates *self, const StageStrategy *strategy);
 

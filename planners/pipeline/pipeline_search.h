@@ -10,6 +10,7 @@
 
 #include "lowering/micro_batch/micro_batches.h"
 #include "planners/problem/search_options.h"
+#include "planners/problem/search_result.h"
 
 /* Refuses options that the space does not have, and an agent that cannot be read or has too few evaluations.
  */

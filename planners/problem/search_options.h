@@ -1,11 +1,19 @@
-/* Searches: the options, among them the searchers and the baselines, and the result. */
+/* The options of a search.
+ *
+ *     SearchOptions
+ *       request   SearchRequest: the wishes of the caller, shared by all parts of the search
+ *       kind, searcher, baseline, seed, limits
+ *       nested    NestedSearch: set by the search of which this one is a part
+ *
+ * baseline_list.h names the baselines; search_result.h has the result.
+ */
 #ifndef PLANNERS_PROBLEM_SEARCH_OPTIONS_H
 #define PLANNERS_PROBLEM_SEARCH_OPTIONS_H
 
 #include "base/text.h"
 #include "cost/step/memory.h"
 #include "dqn/learner.h"
-#include "planners/problem/candidate_pool.h"
+#include "planners/problem/baseline_list.h"
 #include "planners/problem/placement.h"
 #include "planners/problem/plan_constraints.h"
 #include "planners/problem/problem.h"
@@ -27,52 +35,6 @@ typedef enum Searcher {
         SEARCHER_COUNT
 } Searcher;
 const char *searcher_name(Searcher searcher);
-
-#define BASELINE_LIST(X)                                                                                  \
-    X(DATA_PARALLEL, "data_parallel", "the batch over all devices")                                       \
-    X(MEGATRON, "megatron", "heads, MLP width and vocabulary inside a server, the batch between")         \
-    X(MEGATRON_SEQUENCE, "megatron_sequence", "megatron, and the sequence where it splits nothing")       \
-    X(ZERO1, "zero1", "data_parallel, each device with its part of the optimizer state")                  \
-    X(ZERO2, "zero2", "zero1, and with its part of the gradients")                                        \
-    X(ZERO3, "zero3", "zero2, and with its part of the weights")                                          \
-    X(MEGATRON_ZERO1, "megatron_zero1", "megatron, and zero1 between servers")                            \
-    X(MEGATRON_ZERO2, "megatron_zero2", "megatron, and zero2 between servers")                            \
-    X(MEGATRON_ZERO3, "megatron_zero3", "megatron, and zero3 between servers")                            \
-    X(CONTEXT_ZERO3, "context_zero3", "the sequence inside a server, the batch between, zero3 over both") \
-    X(EVEN_PIPELINE, "even_pipeline", "stages of equal FLOPs, the batch over the devices of each")        \
-    X(MEGATRON_3D, "megatron_3d", "even_pipeline with megatron inside a server, the batch between")       \
-    X(ZERO3_FULL, "zero3_full", "zero3, every layer recomputed")                                          \
-    X(MEGATRON_FULL, "megatron_full", "megatron, every layer recomputed")                                 \
-    X(MEGATRON_SELECTIVE, "megatron_selective", "megatron_sequence, core attention recomputed")           \
-    X(EVEN_PIPELINE_FULL, "even_pipeline_full", "stages of whole layers, every layer recomputed")         \
-    X(MEGATRON_3D_FULL, "megatron_3d_full", "even_pipeline_full with megatron inside a server")           \
-    X(MEGATRON_3D_SELECTIVE, "megatron_3d_selective", "megatron_3d_full, core attention recomputed alone")
-typedef enum Baseline {
-#define BASELINE_ENUM(name, text, help) BASELINE_##name,
-    BASELINE_LIST(BASELINE_ENUM)
-#undef BASELINE_ENUM
-        BASELINE_COUNT
-} Baseline;
-const char *baseline_name(Baseline baseline);
-
-/* What a baseline recomputes of each layer (Korthikanti et al. 2022). */
-typedef enum BaselineRecompute {
-    BASELINE_RECOMPUTES_NOTHING,
-    BASELINE_RECOMPUTES_ATTENTION, /* selective: from the scores to the weighted values */
-    BASELINE_RECOMPUTES_LAYERS,    /* full */
-    BASELINE_RECOMPUTES_COUNT
-} BaselineRecompute;
-BaselineRecompute baseline_recompute(Baseline baseline);
-/* Returns the baseline that differs in its recomputation alone: without any. */
-Baseline baseline_without_recompute(Baseline baseline);
-/* Returns whether its plans have several stages. */
-bool baseline_has_stages(Baseline baseline);
-
-/* Other names that users know a baseline by. Fully sharded data parallelism is zero3: weights, gradients and
- * optimizer state in shards, a weight gathered before its layer and again for the backward pass. */
-#define BASELINE_ALIAS_LIST(X) X(ZERO3, "fsdp")
-#define BASELINE_ALIAS_COUNT   1
-const char *baseline_alias(int32_t k, Baseline *baseline);
 
 /* The goal: the fastest plan, or Auto-MAP's own rules and rewards. */
 typedef enum SearchObjective {
@@ -106,18 +68,6 @@ typedef struct DeviceQuota {
     const char *type; /* its name in the cluster, or a short name */
     int32_t most;
 } DeviceQuota;
-
-/* The Pareto front of choices of devices, fastest first: each is faster or cheaper than any other choice. */
-typedef struct DeviceFrontRow {
-    const int32_t *of_type; /* [type] devices */
-    double seconds, price_per_step;
-    bool is_chosen; /* the plan of the result has these devices */
-} DeviceFrontRow;
-
-typedef struct DeviceFront {
-    DeviceFrontRow *rows; /* [count] */
-    int32_t count;
-} DeviceFront;
 
 /* The purpose of a search, which may be a part of another one. */
 typedef enum SearchPurpose {
@@ -225,39 +175,6 @@ typedef struct SearchOptions {
     NestedSearch nested;
 } SearchOptions;
 
-/* The reason of a baseline that is too slow on a sample of the layers to be priced on all. */
-#define BASELINE_IS_FAR "on a sample of the layers it is far from the best"
-
-typedef struct BaselineResult {
-    double seconds;        /* NAN: no such plan, or it does not fit */
-    const char *reason;    /* why not, else NULL */
-    int32_t micro_batches; /* of that step */
-    const char *recompute; /* "full" or "selective" recomputation of its layers; NULL: none */
-} BaselineResult;
-
-/* Returns whether a price is the first of a baseline, or faster than the best so far; NAN is none. */
-bool baseline_is_faster(double seconds, const BaselineResult *best);
-
-typedef struct SearchResult {
-    CandidatePool pool; /* the candidates of all parts, in the caller's arena */
-    Plan *plan;         /* pool_best() */
-    BaselineResult baselines[BASELINE_COUNT];
-    int64_t evaluations;
-    bool is_cut;             /* Budget.is_cut at the end of the search */
-    int64_t space_size;      /* SEARCHER_EXHAUSTIVE: plans in the space, else 0 */
-    double bound_seconds;    /* SEARCHER_EXACT: no plan of the space takes less; else 0 */
-    bool is_exact;           /* the result is the best plan of the space */
-    double model_gap;        /* of the plan (bound.h); NAN */
-    const char *exact_space; /* which that is, in words; or NULL */
-    double search_seconds;
-    bool interrupted;
-    bool has_baselines;       /* all one-stage baselines were priced, with the micro-batches of the search */
-    Plan *nearest;            /* pool_nearest(): AM_ERROR_INFEASIBLE for lack of memory */
-    MemoryFit nearest_fit;    /* of its device with least room */
-    const DeviceFront *front; /* explores_prices; else NULL */
-    const struct PaperReport *paper; /* OBJECTIVE_PAPER, else NULL */
-} SearchResult;
-
 /* -- options of a part of a search -- */
 
 /* Returns the options with another request: a copy in `*request`, which outlives them. */
@@ -270,9 +187,6 @@ SearchOptions search_one_stage_part(const SearchOptions *options);
 SearchOptions search_part(const SearchOptions *options, const Budget *budget, int64_t size);
 /* Sets the time limit of a part to the time until the deadline, if the signal has one. */
 void search_limit_seconds(SearchOptions *part, const StopSignal *stop);
-
-/* Sets `plan`, `nearest` and `nearest_fit` by the pool. */
-void search_result_choose(SearchResult *result);
 
 /* Returns the user's limits as the budget of several searches from now on: no cap where the limit of
  * evaluations is a default. Interrupts are left to the searches. */

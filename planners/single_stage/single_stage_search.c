@@ -13,13 +13,6 @@
 #include "planners/single_stage/override_search.h"
 #include "planners/single_stage/single_stage_state.h"
 
-void search_result_choose(SearchResult *result) {
-    const PlanCandidate *nearest = pool_nearest(&result->pool);
-    result->plan = pool_best(&result->pool);
-    result->nearest = nearest ? nearest->plan : NULL;
-    if (nearest) result->nearest_fit = nearest->fit;
-}
-
 AmStatus single_stage_problem(StageProblem **problem, const SingleStageSearch *self, const Mesh *mesh,
                               int64_t limit, AmError *error) {
     const SearchOptions *options = self->options;

@@ -19,6 +19,7 @@
 #define PLANNERS_SINGLE_STAGE_SINGLE_STAGE_SEARCH_H
 
 #include "planners/problem/search_options.h"
+#include "planners/problem/search_result.h"
 
 /* Returns the default number of evaluations for a small module. */
 int64_t search_default_evaluations(Searcher searcher);
