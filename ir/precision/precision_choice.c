@@ -291,14 +291,26 @@ static bool overflows(const IrInstruction *constant) {
     return false;
 }
 
-/* Returns whether the broadcast of a constant, or the constant, can be made in both types. */
-static bool is_constant(const IrModule *module, const IrInstruction *instruction) {
+/* Returns whether a constant, or the broadcast of a constant, can be made in both types. Constants come
+ * before their broadcasts. */
+static bool is_constant(const Chooser *self, const IrInstruction *instruction) {
     if (!precision_is_f32(&instruction->shape) || instruction->control_count > 0 ||
         instruction->message->sharding)
         return false;
-    if (instruction->opcode == IR_BROADCAST) instruction = &module->instructions[instruction->operands[0]];
+    if (instruction->opcode == IR_BROADCAST)
+        return self->choice->kinds[precision_value(self->choice, instruction->operands[0], 0)] ==
+               VALUE_CONSTANT;
     return instruction->opcode == IR_CONSTANT && instruction->literal && instruction->literal->data &&
-           instruction->control_count == 0 && !instruction->message->sharding && !overflows(instruction);
+           !overflows(instruction);
+}
+
+/* Returns the f32 number that a constant, or the broadcast of one, has in every element; else NULL. */
+static const float *number_of(const IrModule *module, int32_t i) {
+    const IrInstruction *constant = &module->instructions[i];
+    if (constant->opcode == IR_BROADCAST) constant = &module->instructions[constant->operands[0]];
+    bool is_number = constant->opcode == IR_CONSTANT && precision_is_f32(&constant->shape) &&
+                     constant->shape.rank == 0 && constant->literal;
+    return is_number ? constant->literal->data : NULL;
 }
 
 static AmStatus find_readers(Chooser *self, AmError *error) {
@@ -321,13 +333,10 @@ static bool is_of_logistic(const Chooser *self, int32_t i) {
     if (module->instructions[i].opcode != IR_EXPONENTIAL || self->reader[i] < 0) return false;
     const IrInstruction *sum = &module->instructions[self->reader[i]];
     if (sum->opcode != IR_ADD || self->reader[self->reader[i]] < 0) return false;
-    int32_t constant = sum->operands[sum->operands[0] == i];
-    const IrInstruction *one = &module->instructions[constant];
-    if (!is_constant(module, one)) return false;
-    if (one->opcode == IR_BROADCAST) one = &module->instructions[one->operands[0]];
+    const float *one = number_of(module, sum->operands[sum->operands[0] == i]);
     const IrInstruction *quotient = &module->instructions[self->reader[self->reader[i]]];
-    return one->shape.rank == 0 && *(const float *)one->literal->data == 1 && quotient->opcode == IR_DIVIDE &&
-           quotient->operands[1] == self->reader[i] && quotient->operands[0] != quotient->operands[1];
+    return one && *one == 1 && quotient->opcode == IR_DIVIDE && quotient->operands[1] == self->reader[i] &&
+           quotient->operands[0] != quotient->operands[1];
 }
 
 static void collect_array(Chooser *self, int32_t i) {
@@ -338,7 +347,7 @@ static void collect_array(Chooser *self, int32_t i) {
     bool is_f32 = precision_is_f32(&instruction->shape);
     bool reads_f32 = instruction->operand_count > 0 &&
                      precision_is_f32(&module->instructions[instruction->operands[0]].shape);
-    if (is_constant(module, instruction)) {
+    if (is_constant(self, instruction)) {
         set_kind(self, i, VALUE_CONSTANT);
     } else if (precision_is_product(choice, i)) {
         set_kind(self, i, VALUE_PRODUCT);
@@ -503,17 +512,17 @@ static bool has_wide_reader(const Chooser *self, int32_t value) {
     return false;
 }
 
-/* Returns whether the table of a gathered value has another reader in bf16, and thus a conversion. */
-static bool is_table_converted(const Chooser *self, int32_t value) {
-    const PrecisionChoice *choice = self->choice;
-    if (self->sources.first[value] == self->sources.first[value + 1]) return false;
-    int32_t table = self->sources.other[self->sources.first[value]];
-    if (self->reads_bf16[table] || choice->is_bf16[table]) return true;
-    for (int32_t k = self->readers.first[table]; k < self->readers.first[table + 1]; k++) {
-        int32_t reader = self->readers.other[k];
-        if (choice->kinds[reader] != VALUE_GATHERED && choice->is_bf16[reader]) return true;
+/* Chooses bf16 for gathered rows of tables that have another reader in bf16, and thus a conversion. */
+static void choose_gathered(Chooser *self) {
+    PrecisionChoice *choice = self->choice;
+    for (int32_t v = 0; v < choice->value_count; v++)
+        for (int32_t k = self->sources.first[v]; choice->is_bf16[v] && k < self->sources.first[v + 1]; k++)
+            self->reads_bf16[self->sources.other[k]] = true;
+    for (int32_t v = 0; v < choice->value_count; v++) {
+        if (!choice->is_f32[v] || choice->kinds[v] != VALUE_GATHERED) continue;
+        int32_t table = self->sources.other[self->sources.first[v]];
+        choice->is_bf16[v] = !self->is_wide[v] || (!self->is_read_wide[v] && self->reads_bf16[table]);
     }
-    return false;
 }
 
 static void choose(Chooser *self) {
@@ -541,20 +550,13 @@ static void choose(Chooser *self) {
     for (int32_t v = 0; v < count; v++)
         if (choice->is_f32[v] && choice->kinds[v] == VALUE_MOVED)
             choice->is_bf16[v] = !self->is_wide[v] || !self->is_read_wide[v];
-    for (int32_t v = 0; v < count; v++)
-        if (choice->is_f32[v] && choice->kinds[v] == VALUE_GATHERED)
-            choice->is_bf16[v] = !self->is_wide[v] || (!self->is_read_wide[v] && is_table_converted(self, v));
+    choose_gathered(self);
 }
 
-/* Returns whether every element of a constant is a bf16 number. */
+/* Returns whether instruction i is one number in all elements, and a number of bf16. */
 static bool is_exact(const IrModule *module, int32_t i) {
-    const IrInstruction *constant = &module->instructions[i];
-    if (constant->opcode == IR_BROADCAST) constant = &module->instructions[constant->operands[0]];
-    const float *elements = constant->literal->data;
-    int64_t count = ir_shape_elements(&constant->shape);
-    for (int64_t k = 0; k < count; k++)
-        if (dtype_bf16_to_float(dtype_float_to_bf16(elements[k])) != elements[k]) return false;
-    return true;
+    const float *number = number_of(module, i);
+    return number && dtype_bf16_to_float(dtype_float_to_bf16(*number)) == *number;
 }
 
 /* Marks comparisons of values that are bf16 with one another, or with constants. */
