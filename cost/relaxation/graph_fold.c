@@ -8,13 +8,7 @@
 
 enum { FOLD_ROUNDS = 8 };
 
-typedef struct NumberTable {
-    uint64_t *keys; /* open addressing; 0: empty */
-    int32_t *numbers;
-    int32_t capacity, count;
-} NumberTable;
-
-static bool numbering_open(NumberTable *self, Arena *arena, int32_t most) {
+bool number_table_open(NumberTable *self, Arena *arena, int32_t most) {
     *self = (NumberTable){.capacity = 64};
     while (self->capacity < 2 * most) self->capacity *= 2;
     self->keys = ARENA_ARRAY(arena, uint64_t, self->capacity);
@@ -22,8 +16,7 @@ static bool numbering_open(NumberTable *self, Arena *arena, int32_t most) {
     return !arena->failed;
 }
 
-/* Returns the number of a key: the next one where it is new. */
-static int32_t number_of(NumberTable *self, uint64_t key) {
+int32_t number_table_find(NumberTable *self, uint64_t key) {
     if (key == 0) key = 1;
     int32_t slot = (int32_t)(key * 0x9e3779b97f4a7c15u >> 33) & (self->capacity - 1);
     while (self->keys[slot] != 0 && self->keys[slot] != key) slot = (slot + 1) & (self->capacity - 1);
@@ -86,11 +79,11 @@ static AmStatus find_classes(Folder *self, AmError *error) {
     const ShardingGraph *model = self->model;
     ShardingGraphFold *fold = self->fold;
     NumberTable numbering;
-    if (!numbering_open(&numbering, self->arena, model->node_count + 1))
+    if (!number_table_open(&numbering, self->arena, model->node_count + 1))
         return am_fail_memory(error, model->node_count);
     for (int32_t k = 0; k < model->node_count; k++) {
         int32_t n = self->order[k];
-        self->class_of[n] = number_of(&numbering, self->color[n]);
+        self->class_of[n] = number_table_find(&numbering, self->color[n]);
     }
     fold->class_count = numbering.count;
     fold->classes = ARENA_ARRAY(self->arena, Class, numbering.count + 1);
@@ -167,20 +160,21 @@ static AmStatus find_groups(Folder *self, AmError *error) {
     int32_t edges = model->edge_count;
     fold->groups = ARENA_ARRAY(self->arena, Group, edges + 1);
     fold->pairs = ARENA_ARRAY(self->arena, Pair, edges + 1);
-    if (!numbering_open(&groups, self->arena, edges + 1) || !numbering_open(&pairs, self->arena, edges + 1))
+    if (!number_table_open(&groups, self->arena, edges + 1) ||
+        !number_table_open(&pairs, self->arena, edges + 1))
         return am_fail_memory(error, edges);
     for (int32_t e = 0; e < edges && !self->arena->failed; e++) {
         const ShardingGraphEdge *edge = &model->edges[e];
         uint64_t key = hash_combine(hash_combine(self->signature[e], self->former[edge->producer]),
                                     self->former[edge->reader]);
-        int32_t before = groups.count, group = self->group_of[e] = number_of(&groups, key);
+        int32_t before = groups.count, group = self->group_of[e] = number_table_find(&groups, key);
         if (group == before) open_group(self, &fold->groups[group], edge);
         bool turned = fold->groups[group].is_transposed;
         int32_t ends[2] = {self->class_of[turned ? edge->reader : edge->producer],
                            self->class_of[turned ? edge->producer : edge->reader]};
         before = pairs.count;
         const int32_t parts[] = {group, ends[0], ends[1]};
-        int32_t pair = number_of(&pairs, hash_bytes(parts, sizeof parts, 0));
+        int32_t pair = number_table_find(&pairs, hash_bytes(parts, sizeof parts, 0));
         if (pair == before) fold->pairs[pair] = (Pair){.group = group, .first = ends[0], .second = ends[1]};
         self->pair_of[e] = pair;
         fold->pairs[pair].count++;

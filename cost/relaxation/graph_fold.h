@@ -69,6 +69,18 @@ struct ShardingGraphFold {
     Cell *cells;        /* scratch: as many */
 };
 
+/* Numbers keys in the order of their first use. */
+typedef struct NumberTable {
+    uint64_t *keys; /* open addressing; 0: empty */
+    int32_t *numbers;
+    int32_t capacity, count;
+} NumberTable;
+
+/* Opens numbers, in the arena, for at most so many keys. false: no memory. */
+bool number_table_open(NumberTable *self, Arena *arena, int32_t most);
+/* Returns the number of a key: the next one where it is new. */
+int32_t number_table_find(NumberTable *self, uint64_t key);
+
 /* Computes phi of a class: its cost and all that is sent to it. Returns gamma. */
 double sharding_graph_gather(const ShardingGraphFold *fold, int32_t c, const ShardingGraphWeights *weights);
 /* Computes the message of a class along a group to the other end, by its states: in fold->best. The

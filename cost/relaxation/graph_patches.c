@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "cost/relaxation/graph_fold.h"
 
 /* The most classes that start a patch, those with most slack near them; labels of each; the most classes
@@ -41,10 +42,12 @@ typedef struct Patcher {
     int32_t *labels;                          /* [node]: those now */
     double *reshard;                          /* [node]: seconds of resharding its result, for all readers */
     PatchTable by_producer, by_reader, alike; /* edges by producer, by reader; nodes by class */
-    bool *is_uniform;                         /* [class]: its nodes have one label */
-    int32_t *stamps, stamp;                   /* [node] */
-    int32_t *touched;                         /* scratch: nodes */
-    int32_t *queue;                           /* of classes that may answer; a ring of class_count */
+    PatchTable touched;     /* nodes by class: its own, and the producers of their operands */
+    bool *is_uniform;       /* [class]: its nodes have one label */
+    int32_t *twin;          /* [node]: the first one that always has the same `reshard` */
+    int32_t *stamps, stamp; /* [node] */
+    double *fresh;          /* [twin with the present stamp]: its new `reshard` */
+    int32_t *queue;         /* of classes that may answer; a ring of class_count */
     int32_t queue_first, queue_count;
     bool *is_waiting; /* [class]: in the queue, or excluded */
     int32_t *changed; /* classes that have changed, each once */
@@ -106,36 +109,31 @@ static double computing_of(const Patcher *self, int32_t node) {
     return seconds ? self->weights->compute * seconds[self->labels[node]] : 0;
 }
 
-static void touch(Patcher *self, int32_t node, int32_t *count) {
-    if (self->stamps[node] == self->stamp) return;
-    self->stamps[node] = self->stamp;
-    self->touched[(*count)++] = node;
-}
-
-/* Gives all nodes of a class a label, and returns what that adds to the cost. */
-static double set_label(Patcher *self, int32_t c, int32_t label) {
-    int32_t count = 0;
-    double added = 0;
-    self->stamp++;
-    for (int32_t k = self->alike.first[c]; k < self->alike.first[c + 1]; k++) {
-        int32_t node = self->alike.items[k];
-        touch(self, node, &count);
-        for (int32_t e = self->by_reader.first[node]; e < self->by_reader.first[node + 1]; e++)
-            touch(self, self->model->edges[self->by_reader.items[e]].producer, &count);
-        added -= computing_of(self, node);
-        self->labels[node] = label;
-        added += computing_of(self, node);
-    }
-    for (int32_t k = 0; k < count; k++) {
-        double now = reshard_of(self, self->touched[k]);
-        added += now - self->reshard[self->touched[k]];
-        self->reshard[self->touched[k]] = now;
-    }
-    return added;
-}
-
 static int32_t label_of(const Patcher *self, int32_t c) {
     return self->labels[self->alike.items[self->alike.first[c]]];
+}
+
+/* Gives all nodes of a class, which have one label, another one, and returns what that adds to the cost. Its
+ * addends are those of the single nodes, in their order. */
+static double set_label(Patcher *self, int32_t c, int32_t label) {
+    int32_t first = self->alike.first[c], end = self->alike.first[c + 1];
+    double added = 0, before = computing_of(self, self->alike.items[first]);
+    self->stamp++;
+    self->labels[self->alike.items[first]] = label;
+    const double after = computing_of(self, self->alike.items[first]);
+    for (int32_t k = first; k < end; k++) {
+        self->labels[self->alike.items[k]] = label;
+        added -= before;
+        added += after;
+    }
+    for (int32_t k = self->touched.first[c]; k < self->touched.first[c + 1]; k++) {
+        int32_t node = self->touched.items[k], twin = self->twin[node];
+        if (self->stamps[twin] != self->stamp) self->fresh[twin] = reshard_of(self, node);
+        self->stamps[twin] = self->stamp;
+        added += self->fresh[twin] - self->reshard[node];
+        self->reshard[node] = self->fresh[twin];
+    }
+    return added;
 }
 
 /* ---- chains ---- */
@@ -284,6 +282,61 @@ static int compare_gains(const void *a, const void *b) {
     return compare_relabels(x->relabels, y->relabels);
 }
 
+/* Lists for each class the nodes whose `reshard` depends on its label, each once. */
+static bool list_touched(Patcher *self) {
+    const ShardingGraph *model = self->model;
+    PatchTable *touched = &self->touched;
+    int32_t count = 0, classes = self->fold->class_count;
+    touched->first = ARENA_ARRAY(self->arena, int32_t, classes + 1);
+    touched->items = ARENA_ARRAY(self->arena, int32_t, model->node_count + model->edge_count + 1);
+    if (self->arena->failed) return false;
+    for (int32_t c = 0; c < classes; c++) {
+        self->stamp++;
+        for (int32_t k = self->alike.first[c]; k < self->alike.first[c + 1]; k++) {
+            int32_t node = self->alike.items[k];
+            if (self->stamps[node] != self->stamp) touched->items[count++] = node;
+            self->stamps[node] = self->stamp;
+            for (int32_t e = self->by_reader.first[node]; e < self->by_reader.first[node + 1]; e++) {
+                int32_t source = model->edges[self->by_reader.items[e]].producer;
+                if (self->stamps[source] != self->stamp) touched->items[count++] = source;
+                self->stamps[source] = self->stamp;
+            }
+        }
+        touched->first[c + 1] = count;
+    }
+    return true;
+}
+
+/* Returns a hash of all that reshard_of() of a node depends on: the classes at its edges, which have one
+ * label each, and the groups of the edges. A class of several labels makes the hash that of the node alone.
+ */
+static uint64_t reshard_key(const Patcher *self, int32_t node) {
+    const int32_t *class_of = self->fold->class_of;
+    uint64_t key = hash_combine((uint64_t)class_of[node], 0);
+    bool is_uniform = self->is_uniform[class_of[node]];
+    for (int32_t k = self->by_producer.first[node]; k < self->by_producer.first[node + 1]; k++) {
+        int32_t e = self->by_producer.items[k], reader = class_of[self->model->edges[e].reader];
+        key = hash_combine(key, (uint64_t)self->fold->group_of[e] << 32 | (uint64_t)reader);
+        is_uniform &= self->is_uniform[reader];
+    }
+    return is_uniform ? key : hash_combine(key, (uint64_t)node);
+}
+
+/* Finds the twins: nodes of one class whose edges are of the same groups, to the same classes, in the same
+ * order, as in equal layers. */
+static bool find_twins(Patcher *self) {
+    int32_t nodes = self->model->node_count;
+    int32_t *first = ARENA_ARRAY(self->arena, int32_t, nodes + 1);
+    NumberTable numbers;
+    if (!first || !number_table_open(&numbers, self->arena, nodes + 1)) return false;
+    for (int32_t n = 0; n < nodes; n++) {
+        int32_t before = numbers.count, number = number_table_find(&numbers, reshard_key(self, n));
+        if (number == before) first[number] = n;
+        self->twin[n] = first[number];
+    }
+    return true;
+}
+
 static AmStatus open_patcher(Patcher *self, Arena *arena, ShardingGraphFold *fold, const int32_t *labels,
                              const ShardingGraphWeights *weights, AmError *error) {
     const ShardingGraph *model = fold->model;
@@ -296,8 +349,9 @@ static AmStatus open_patcher(Patcher *self, Arena *arena, ShardingGraphFold *fol
                       .labels = ARENA_ARRAY(arena, int32_t, nodes + 1),
                       .reshard = ARENA_ARRAY(arena, double, nodes + 1),
                       .is_uniform = ARENA_ARRAY(arena, bool, classes + 1),
+                      .twin = ARENA_ARRAY(arena, int32_t, nodes + 1),
                       .stamps = ARENA_ARRAY(arena, int32_t, nodes + 1),
-                      .touched = ARENA_ARRAY(arena, int32_t, nodes + 1),
+                      .fresh = ARENA_ARRAY(arena, double, nodes + 1),
                       .queue = ARENA_ARRAY(arena, int32_t, classes + 1),
                       .is_waiting = ARENA_ARRAY(arena, bool, classes + 1),
                       .changed = ARENA_ARRAY(arena, int32_t, classes + 1),
@@ -305,7 +359,7 @@ static AmStatus open_patcher(Patcher *self, Arena *arena, ShardingGraphFold *fol
     if (arena->failed ||
         !table_fill(&self->by_producer, arena, nodes, model->edge_count, producer_of, self) ||
         !table_fill(&self->by_reader, arena, nodes, model->edge_count, receiver, self) ||
-        !table_fill(&self->alike, arena, classes, nodes, class_of, self))
+        !table_fill(&self->alike, arena, classes, nodes, class_of, self) || !list_touched(self))
         return am_fail_memory(error, nodes);
     memcpy(self->labels, labels, sizeof *labels * (size_t)nodes);
     for (int32_t n = 0; n < nodes; n++) self->reshard[n] = reshard_of(self, n);
@@ -314,7 +368,7 @@ static AmStatus open_patcher(Patcher *self, Arena *arena, ShardingGraphFold *fol
         for (int32_t k = self->alike.first[c]; k < self->alike.first[c + 1]; k++)
             self->is_uniform[c] &= labels[self->alike.items[k]] == label_of(self, c);
     }
-    return AM_OK;
+    return find_twins(self) ? AM_OK : am_fail_memory(error, nodes);
 }
 
 bool sharding_graph_share_a_node(const ShardingGraphChange *a, const ShardingGraphChange *b) {
