@@ -6,6 +6,7 @@
  * choice costs it more, passes the slack to edges for which that choice is decisive. */
 #include <math.h>
 
+#include "base/extremes.h"
 #include "cost/relaxation/graph_fold.h"
 
 /* The fraction of an edge's slack that is passed on at once; and the rounding error allowed in
@@ -27,9 +28,9 @@ static void find_slack(ShardingGraphFold *fold, Group *group, const ShardingGrap
     for (int32_t a = 0; a < first->state_count; a++) given[a] = -INFINITY;
     for (int32_t label = 0; label < second->label_count; label++)
         kept[second->state[label]] =
-            fmin(kept[second->state[label]], gamma * fold->phi[label] - second->message[label]);
+            smaller(kept[second->state[label]], gamma * fold->phi[label] - second->message[label]);
     for (int32_t label = 0; label < first->label_count; label++)
-        given[first->state[label]] = fmax(given[first->state[label]], first->message[label]);
+        given[first->state[label]] = larger(given[first->state[label]], first->message[label]);
     int32_t minor = second->state_count, cells = first->state_count * minor;
     float least = INFINITY;
     for (int32_t a = 0; a < first->state_count; a++)
@@ -81,15 +82,15 @@ static double sum_shares(const Cell *cells, int32_t count) {
 static void share_cells(Cell *cells, int32_t count, double weight) {
     double wanting = 0, all = 0;
     for (int32_t k = 0; k < count; k++) {
-        double spare = fmin(*cells[k].seconds, cells[k].slack / weight) * SHARE_STEP;
-        *cells[k].seconds -= (float)fmax(spare, 0);
+        double spare = smaller(*cells[k].seconds, cells[k].slack / weight) * SHARE_STEP;
+        *cells[k].seconds -= (float)larger(spare, 0);
         all += cells[k].times;
         if (cells[k].slack <= 0) wanting += cells[k].times;
     }
     double left = (1 - SHARE_MARGIN - sum_shares(cells, count)) / (wanting > 0 ? wanting : all);
     for (int32_t k = 0; k < count; k++)
         if (wanting == 0 || cells[k].slack <= 0)
-            *cells[k].seconds = (float)fmax(*cells[k].seconds + left * cells[k].alone, 0);
+            *cells[k].seconds = (float)larger(*cells[k].seconds + left * cells[k].alone, 0);
 }
 
 void split_reshard_cost(ShardingGraphFold *fold, const ShardingGraphWeights *weights) {
