@@ -157,10 +157,15 @@ AmStatus assignment_look(AssignmentLooks *looks, const AssignmentPolicy *policy,
                          Random *random, AmError *error) {
     float values[ASSIGNMENT_MOST_ACTIONS];
     bool chosen[ASSIGNMENT_MOST_ACTIONS];
+    const AxisPlan *next[ASSIGNMENT_MOST_LOOKS];
+    int32_t next_count = 0;
     looks->count = 0;
     if (state->action_count == 0) return AM_OK;
     TRY(agent_values(policy->actions, state->features[0], state->action_count, values, error));
     choose_looks(chosen, values, state->action_count, manner, skipped, random);
+    for (int32_t a = 0; a < state->action_count; a++)
+        if (chosen[a]) next[next_count++] = &state->actions[a].next;
+    if (self->estimator) TRY(estimate_axis_plans(self->estimator, next, next_count, error));
     for (int32_t a = 0; a < state->action_count; a++) {
         AssignmentLook *look = &looks->of[looks->count];
         if (!chosen[a]) continue;

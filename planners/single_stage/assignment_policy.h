@@ -47,7 +47,7 @@ typedef struct AssignmentLook {
     float facts[ASSIGNMENT_FACTS];
 } AssignmentLook;
 
-#define ASSIGNMENT_MOST_LOOKS 24
+#define ASSIGNMENT_MOST_LOOKS ESTIMATE_BATCH
 #define ASSIGNMENT_LOOKS      16 /* of a state, with the network of errors, which tells more plans apart */
 #define ASSIGNMENT_FEW_LOOKS  8  /* without it */
 

@@ -3,8 +3,12 @@
 #include "planners/single_stage/estimate.h"
 
 #include "base/hash.h"
+#include "base/system/parallel.h"
 
 #define FIRST_CAPACITY 256
+
+/* Estimates of smaller modules take less time than to start a thread. */
+enum { LEAST_PARALLEL_INSTRUCTIONS = 1000 };
 
 typedef struct Known {
     uint64_t key; /* of the axis plan */
@@ -79,21 +83,64 @@ static Known *find_known(Estimator *self, uint64_t key) {
     return place_of(self->known, self->capacity, key);
 }
 
+/* The estimate of an axis plan that is not cached. */
+typedef struct EstimateTask {
+    const Estimator *estimator;
+    const AxisPlan *axis_plan;
+    uint64_t key;
+    ShardingGraphCost cost;
+    AmStatus status;
+    AmError error;
+} EstimateTask;
+
+static void estimate_task(void *user, int32_t k) {
+    EstimateTask *task = (EstimateTask *)user + k;
+    Scratch *arenas = task->estimator->problem->scratch;
+    Arena *scratch = scratch_take(arenas);
+    task->status = estimate_in(&task->cost, task->estimator, scratch, task->axis_plan, &task->error);
+    scratch_give(arenas, scratch);
+}
+
+/* Caches the result of a task, unless it failed. */
+static AmStatus note_task(Estimator *self, const EstimateTask *task, AmError *error) {
+    TRY(am_pass_error(task->status, &task->error, error));
+    Known *known = find_known(self, task->key);
+    if (!known) return am_fail_memory(error, 0);
+    self->known_count += !known->is_used;
+    *known = (Known){.key = task->key, .is_used = true, .cost = task->cost};
+    return AM_OK;
+}
+
+AmStatus estimate_axis_plans(Estimator *estimator, const AxisPlan *const *axis_plans, int32_t count,
+                             AmError *error) {
+    EstimateTask tasks[ESTIMATE_BATCH];
+    int32_t task_count = 0;
+    if (estimator->problem->context->rules->count < LEAST_PARALLEL_INSTRUCTIONS) return AM_OK;
+    for (int32_t k = 0; k < count && task_count < ESTIMATE_BATCH; k++) {
+        uint64_t key = hash_bytes(axis_plans[k], sizeof *axis_plans[k], 0);
+        Known *known = find_known(estimator, key);
+        if (!known) return am_fail_memory(error, 0);
+        if (!known->is_used)
+            tasks[task_count++] =
+                (EstimateTask){.estimator = estimator, .axis_plan = axis_plans[k], .key = key};
+    }
+    parallel_for(task_count, 0, estimate_task, tasks);
+    for (int32_t k = 0; k < task_count; k++) TRY(note_task(estimator, &tasks[k], error));
+    return AM_OK;
+}
+
 AmStatus estimate_axis_plan_parts(ShardingGraphCost *cost, PlanPrice *price, Estimator *estimator,
                                   const AxisPlan *axis_plan, AmError *error) {
-    uint64_t key = hash_bytes(axis_plan, sizeof *axis_plan, 0);
-    Known *known = find_known(estimator, key);
+    EstimateTask task = {
+        .estimator = estimator, .axis_plan = axis_plan, .key = hash_bytes(axis_plan, sizeof *axis_plan, 0)};
+    const Known *known = find_known(estimator, task.key);
     if (!known) return am_fail_memory(error, 0);
-    if (!known->is_used) {
-        Arena *scratch = scratch_take(estimator->problem->scratch);
-        AmStatus status = estimate_in(&known->cost, estimator, scratch, axis_plan, error);
-        scratch_give(estimator->problem->scratch, scratch);
-        TRY(status);
-        known->is_used = true;
-        known->key = key;
-        estimator->known_count++;
-    }
     *cost = known->cost;
+    if (!known->is_used) {
+        estimate_task(&task, 0);
+        TRY(note_task(estimator, &task, error));
+        *cost = task.cost;
+    }
     *price = (PlanPrice){
         .compute_seconds = cost->compute_seconds,
         .communication_seconds = cost->communication_seconds,

@@ -23,4 +23,13 @@ AmStatus estimate_axis_plan(PlanPrice *price, Estimator *estimator, const AxisPl
 AmStatus estimate_axis_plan_parts(ShardingGraphCost *cost, PlanPrice *price, Estimator *estimator,
                                   const AxisPlan *axis_plan, AmError *error);
 
+/* The most plans that estimate_axis_plans() estimates. */
+#define ESTIMATE_BATCH 24
+
+/* Estimates the first ESTIMATE_BATCH of `count` plans at once, on several threads, so that the functions
+ * above find them cached. Does nothing for small modules, whose estimates take less time than to start a
+ * thread. */
+AmStatus estimate_axis_plans(Estimator *estimator, const AxisPlan *const *axis_plans, int32_t count,
+                             AmError *error);
+
 #endif
