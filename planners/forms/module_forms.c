@@ -80,20 +80,18 @@ static AmStatus undo_recomputation(PlanContext **form, PlanContext **recomputing
     return AM_OK;
 }
 
-/* Fuses attention if the request says so, or if it leaves the choice and fused attention is faster. `*other`
- * is then the other form; NULL: there was no choice. */
-static AmStatus fuse_attention(PlanContext **form, PlanContext **other, bool *is_free, const FormFinder *self,
-                               AmError *error) {
-    const SearchOptions *options = self->options;
-    AttentionChoice choice = self->request->attention;
-    *other = NULL;
-    *is_free = false;
-    if (options->request->objective == OBJECTIVE_PAPER && choice == ATTENTION_FUSED)
+/* Returns whether the search chooses between separate and fused attention. */
+static bool attention_is_free(const FormFinder *self) {
+    return self->request->attention == ATTENTION_AUTO &&
+           !target_is_xla(self->options->request->constraints.target) &&
+           self->options->request->objective != OBJECTIVE_PAPER && !self->request->keeps_shardings;
+}
+
+/* Fuses attention if the request says so. */
+static AmStatus fuse_attention(PlanContext **form, const FormFinder *self, AmError *error) {
+    if (self->request->attention != ATTENTION_FUSED) return AM_OK;
+    if (self->options->request->objective == OBJECTIVE_PAPER)
         return am_fail(error, AM_ERROR_USAGE, "", "--objective paper has no fused attention");
-    *is_free = choice == ATTENTION_AUTO && !target_is_xla(options->request->constraints.target) &&
-               options->request->objective != OBJECTIVE_PAPER && !self->request->keeps_shardings;
-    if (*is_free) return attention_choose(form, other, self->cluster, error);
-    if (choice != ATTENTION_FUSED) return AM_OK;
     TRY(plan_context_fuse(form, *form, error));
     if (!(*form)->unfused)
         return am_fail(
@@ -134,28 +132,37 @@ static AmStatus take_initial(ModuleForms *forms, const FormFinder *self, AmError
 AmStatus module_forms_find(ModuleForms *forms, PlanContext *module, const Cluster *cluster,
                            const FormRequest *request, const SearchOptions *options, AmError *error) {
     const FormFinder self = {module, cluster, request, options};
-    PlanContext *chosen, *recomputing, *other;
-    bool attention_is_free;
+    PlanContext *chosen, *recomputing;
     *forms = (ModuleForms){0};
     if (options->request->space.initial) return take_initial(forms, &self, error);
     TRY(split_layers(&chosen, &self, error));
     TRY(undo_recomputation(&chosen, &recomputing, &self, error));
-    TRY(fuse_attention(&chosen, &other, &attention_is_free, &self, error));
-    bool has_loops, recomputes;
+    bool recomputes_first = recomputing && sample_is_wanted(recomputing), has_loops, recomputes;
+    PlanContext *attended[] = {chosen, recomputing}, *others[] = {NULL, NULL};
+    bool is_chosen = attention_is_free(&self);
+    TRY(fuse_attention(&attended[0], &self, error));
+    if (is_chosen) /* also for the first form that is searched */
+        TRY(attention_choose_all(attended, others, recomputes_first ? 2 : 1, cluster, error));
+    chosen = attended[0];
     TRY(allows_attention(&has_loops, module, &self, error));
     TRY(allows_attention(&recomputes, recomputing, &self, error));
     if (!recomputes) recomputing = NULL;
+    recomputes_first = recomputes_first && recomputes;
     has_loops = has_loops && request->layers == LAYERS_AUTO && chosen->layer_map;
     *forms = (ModuleForms){.chosen = chosen};
     bool is_free = options->request->constraints.target == TARGET_AUTOMAP;
-    AttentionChoice attention = attention_is_free ? ATTENTION_AUTO
+    AttentionChoice attention = is_chosen         ? ATTENTION_AUTO
                                 : chosen->unfused ? ATTENTION_FUSED
                                                   : ATTENTION_UNFUSED;
     const ModuleForm first = {
-        .module = chosen, .other = is_free ? other : NULL, .attention = ATTENTION_UNFUSED};
-    const ModuleForm second = {
+        .module = chosen, .other = is_free ? others[0] : NULL, .attention = ATTENTION_UNFUSED};
+    ModuleForm second = {
         .module = recomputing, .condition = FORM_WHERE_MEMORY_IS_SCARCE, .attention = attention};
-    bool recomputes_first = recomputing && sample_is_wanted(recomputing);
+    if (is_chosen && recomputes_first) {
+        second.module = attended[1];
+        second.other = others[1];
+        second.attention = ATTENTION_UNFUSED;
+    }
     /* The search of a small form has as many evaluations as that of any smaller module. */
     bool is_small = chosen->canonical->instruction_count <= SEARCH_DEFAULT_WORK / SEARCH_DEFAULT_EVALUATIONS;
     FormCondition of_loops = is_small ? FORM_ALWAYS : FORM_WHERE_ONE_STAGE;

@@ -2,6 +2,7 @@
  * on one device: splits change the shapes of attention and of everything else alike. */
 #include "planners/problem/attention_choice.h"
 
+#include "base/system/parallel.h"
 #include "cost/step/price.h"
 #include "lowering/spmd/lower.h"
 
@@ -59,4 +60,34 @@ AmStatus attention_choose(PlanContext **whole, PlanContext **other, const Cluste
     *whole = is_faster ? fused : unfused;
     *other = is_faster ? unfused : fused;
     return AM_OK;
+}
+
+/* The choice of one form, by one thread. */
+typedef struct ChoiceTask {
+    PlanContext *form, *other;
+    const Cluster *cluster;
+    AmStatus status;
+    AmError error;
+} ChoiceTask;
+
+static void choice_task(void *user, int32_t k) {
+    ChoiceTask *task = (ChoiceTask *)user + k;
+    task->status = attention_choose(&task->form, &task->other, task->cluster, &task->error);
+}
+
+AmStatus attention_choose_all(PlanContext **forms, PlanContext **others, int32_t count,
+                              const Cluster *cluster, AmError *error) {
+    Arena arena = {0};
+    ChoiceTask *tasks = ARENA_ARRAY(&arena, ChoiceTask, count + 1);
+    AmStatus status = tasks ? AM_OK : am_fail_memory(error, count);
+    for (int32_t k = 0; k < count && tasks; k++)
+        tasks[k] = (ChoiceTask){.form = forms[k], .cluster = cluster};
+    if (tasks) parallel_for(count, 0, choice_task, tasks);
+    for (int32_t k = 0; k < count && status == AM_OK; k++) {
+        status = am_pass_error(tasks[k].status, &tasks[k].error, error);
+        forms[k] = tasks[k].form;
+        others[k] = tasks[k].other;
+    }
+    arena_free(&arena);
+    return status;
 }

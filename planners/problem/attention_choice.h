@@ -11,6 +11,11 @@
  * there is no choice: a module without attention, or a device type without kernels. */
 AmStatus attention_choose(PlanContext **whole, PlanContext **other, const Cluster *cluster, AmError *error);
 
+/* Chooses for each of `count` forms of a module as attention_choose() does, on several threads. others[k] is
+ * the form not chosen instead of forms[k]. */
+AmStatus attention_choose_all(PlanContext **forms, PlanContext **others, int32_t count,
+                              const Cluster *cluster, AmError *error);
+
 /* Returns in `*has` whether the unfused module has attention and every device type has kernels for it. */
 AmStatus attention_has_kernels(bool *has, PlanContext *unfused, const Cluster *cluster, AmError *error);
 

@@ -274,8 +274,9 @@ AmStatus plan_context_parse(PlanContext **context, const char *source, const cha
                             AmError *error);
 void plan_context_free(PlanContext *context);
 /* Creates the context of the rewritten module, made at its first use and owned by `source`, which is as read;
- * `source` itself where nothing is rewritten. sha256, and thus the module of plans, is the source's. Not for
- * several threads at once. AM_ERROR_INFEASIBLE: the module cannot be rewritten so; the text says why. */
+ * `source` itself where nothing is rewritten. sha256, and thus the module of plans, is the source's. Several
+ * threads may fuse attention at once, each in another unfused context. AM_ERROR_INFEASIBLE: the module cannot
+ * be rewritten so; the text says why. */
 AmStatus plan_context_rewrite(PlanContext **rewritten, PlanContext *source, PlanRewriting rewriting,
                               AmError *error);
 /* Attention as separate operators or as one (ir/attention/attention.h). */

@@ -4,6 +4,7 @@
  * split. plan_context_rewrite() makes contexts of rewritten modules, once each: separate layers, undone
  * recomputation, fused attention. All contexts of a module are released together.
  */
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -225,16 +226,23 @@ fail:
     return status;
 }
 
+/* Of the lists of rewritten contexts: two threads may make different ones of a module. */
+static pthread_mutex_t rewritten_lock = PTHREAD_MUTEX_INITIALIZER;
+
 AmStatus plan_context_rewrite(PlanContext **rewritten, PlanContext *source, PlanRewriting rewriting,
                               AmError *error) {
-    PlanContext *made = source->rewritten;
     *rewritten = source;
     if (plan_rewriting_is_none(rewriting)) return AM_OK;
+    pthread_mutex_lock(&rewritten_lock);
+    PlanContext *made = source->rewritten;
     while (made && !plan_rewriting_equal(made->rewriting, rewriting)) made = made->next_split;
+    pthread_mutex_unlock(&rewritten_lock);
     if (!made) {
         TRY(make_rewritten(&made, source, rewriting, error));
+        pthread_mutex_lock(&rewritten_lock);
         made->next_split = source->rewritten;
         source->rewritten = made;
+        pthread_mutex_unlock(&rewritten_lock);
     }
     *rewritten = made;
     return AM_OK;
