@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "base/system/clock.h"
+#include "base/system/parallel.h"
 #include "cost/step/rank_memory.h"
 #include "planners/automap_paper/paper_search.h"
 #include "planners/sample_search.h"
@@ -186,6 +187,28 @@ fail:
     return status;
 }
 
+/* The bound and the memory of the ranks, side by side: the memory is that of a copy of the plan. */
+typedef struct FinishTasks {
+    SearchContext *search;
+    const StopSignal *stop;
+    Plan copy;
+    AmStatus status[2];
+    AmError error[2];
+} FinishTasks;
+
+static void finish_task(void *user, int32_t k) {
+    FinishTasks *self = user;
+    const SearchContext *search = self->search;
+    const SearchOptions *options = search->options;
+    SearchResult *result = search->result;
+    if (k == 0 && search_bounds_stages(result, options) && !options->skip_bound)
+        self->status[k] = search_bound_plan(result, search->whole, search->cluster, options,
+                                            search->settings->micro_batches, self->stop, &self->error[k]);
+    if (k == 1 && options->nested.purpose != PURPOSE_TRIAL && !result->interrupted)
+        self->status[k] =
+            rank_memory_predict(&self->copy, search->arena, search->whole, self->stop, &self->error[k]);
+}
+
 AmStatus plan_search_finish(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                             const SearchOptions *options, const MicroBatching *settings, AmError *error) {
     SearchOptions narrowed = *options;
@@ -196,9 +219,10 @@ AmStatus plan_search_finish(SearchResult *result, Arena *arena, PlanContext *who
     SearchContext self = search_context(result, arena, whole, cluster, &narrowed, settings);
     *result = found;
     TRY(search_add_recomputed_baselines(&self, error));
-    if (search_bounds_stages(result, &narrowed) && !options->skip_bound)
-        TRY(search_bound_plan(result, whole, cluster, &narrowed, settings->micro_batches, &stop, error));
+    FinishTasks tasks = {.search = &self, .stop = &stop, .copy = *result->plan};
+    parallel_for(2, 0, finish_task, &tasks);
+    for (int32_t k = 0; k < 2; k++) TRY(am_pass_error(tasks.status[k], &tasks.error[k], error));
+    result->plan->predicted = tasks.copy.predicted;
     result->search_seconds += clock_seconds() - start;
-    if (options->nested.purpose == PURPOSE_TRIAL || result->interrupted) return AM_OK;
-    return rank_memory_predict(result->plan, arena, whole, &stop, error);
+    return AM_OK;
 }

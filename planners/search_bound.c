@@ -7,6 +7,7 @@
 
 #include <math.h>
 
+#include "base/system/parallel.h"
 #include "planners/bounds/bound_of_work.h"
 #include "planners/bounds/bound_pipelines.h"
 #include "planners/pipeline/stage_dp.h"
@@ -19,27 +20,49 @@ static ScheduleKind weakest_schedule(const SearchOptions *options, const Plan *p
     return kind == SCHEDULE_INTERLEAVED || kind == SCHEDULE_ZB_2P ? kind : SCHEDULE_ZB_H1;
 }
 
+/* The bound and the model gap of a plan, which do not depend on each other. */
+typedef struct BoundTasks {
+    const Plan *plan;
+    const PlanContext *whole;
+    const Cluster *cluster;
+    const BoundSpace *space;
+    PlanBound bound;
+    double model_gap;
+    AmStatus status[2];
+    AmError error[2];
+} BoundTasks;
+
+static void bound_task(void *user, int32_t k) {
+    BoundTasks *self = user;
+    if (k == 0)
+        self->status[k] = plan_model_gap(&self->model_gap, self->whole, self->cluster, self->plan,
+                                         &self->space->stop, &self->error[k]);
+    else
+        self->status[k] =
+            plan_bound_pipelines(&self->bound, self->whole, self->cluster, self->space, &self->error[k]);
+}
+
 AmStatus search_bound_plan(SearchResult *result, const PlanContext *whole, const Cluster *cluster,
                            const SearchOptions *options, int32_t micro_batches, const StopSignal *stop,
                            AmError *error) {
     Plan *plan = result->plan;
-    PlanBound bound;
     const BoundSpace space = {.micro_batches = micro_batches,
                               .most_stages = plan->stage_count > PIPELINE_MOST_STAGES ? plan->stage_count
                                                                                       : PIPELINE_MOST_STAGES,
                               .schedule = weakest_schedule(options, plan),
                               .stop = *stop};
+    BoundTasks tasks = {.plan = plan, .whole = whole, .cluster = cluster, .space = &space, .model_gap = NAN};
     search_watch_phase(options->request->callbacks.watch, SEARCH_PHASE_BOUND);
     if (result->interrupted || stop_wanted(&space.stop))
-        TRY(plan_bound_of_work(&bound, whole, cluster, error));
-    else TRY(plan_bound_pipelines(&bound, whole, cluster, &space, error));
-    bool is_known = bound.seconds > 0;
-    plan->bound_seconds = is_known ? fmin(bound.seconds, plan->predicted_step_seconds) : NAN;
+        TRY(plan_bound_of_work(&tasks.bound, whole, cluster, error));
+    else parallel_for(2, 0, bound_task, &tasks);
+    for (int32_t k = 1; k >= 0; k--) TRY(am_pass_error(tasks.status[k], &tasks.error[k], error));
+    bool is_known = tasks.bound.seconds > 0;
+    plan->bound_seconds = is_known ? fmin(tasks.bound.seconds, plan->predicted_step_seconds) : NAN;
     plan->bound = is_known ? "lower" : NULL;
     search_watch_bound(options->request->callbacks.watch, plan->bound_seconds);
-    result->model_gap = NAN;
-    if (result->interrupted || stop_wanted(&space.stop)) return AM_OK;
-    return plan_model_gap(&result->model_gap, whole, cluster, plan, &space.stop, error);
+    result->model_gap = tasks.model_gap;
+    return AM_OK;
 }
 
 bool search_bounds_stages(const SearchResult *result, const SearchOptions *options) {
