@@ -274,13 +274,20 @@ static const char *include(AttentionFinder *self, int32_t i, int64_t elements, i
     return NULL;
 }
 
+/* Returns the first marked instruction from `from` on; body->count: there is none. An operator has few of the
+ * instructions of a deep model, so that the search for them takes most of the time. */
+static int32_t next_marked(const AttentionFinder *self, const bool *is_in, int32_t from) {
+    const bool *next = memchr(is_in + from, true, (size_t)(self->body->count - from));
+    return next ? (int32_t)(next - is_in) : self->body->count;
+}
+
 static int32_t *list_marked(AttentionFinder *self, const bool *is_in, int32_t *count) {
     int32_t total = 0, n = self->body->count;
-    for (int32_t i = 0; i < n; i++) total += is_in[i];
+    for (int32_t i = next_marked(self, is_in, 0); i < n; i = next_marked(self, is_in, i + 1)) total++;
     int32_t *list = ARENA_ARRAY(self->arena, int32_t, total + 1);
     *count = 0;
-    for (int32_t i = 0; list && i < n; i++)
-        if (is_in[i]) list[(*count)++] = self->body->first + i;
+    for (int32_t i = next_marked(self, is_in, 0); list && i < n; i = next_marked(self, is_in, i + 1))
+        list[(*count)++] = self->body->first + i;
     return list;
 }
 
@@ -369,9 +376,12 @@ static const char *check_users(AttentionFinder *self, const AttentionGroup *grou
 /* Marks everything outside that follows from the operator's values; returns whether the operator reads any
  * of it, so that it cannot be one instruction. */
 static bool depends_on_itself(AttentionFinder *self) {
-    int32_t count = self->body->count;
-    for (int32_t k = 0; k < count; k++) self->marked[k] = false;
-    for (int32_t i = 0; i < count; i++) {
+    int32_t count = self->body->count, last = -1;
+    for (int32_t i = next_marked(self, self->inside, 0); i < count;
+         i = next_marked(self, self->inside, i + 1))
+        last = i;
+    memset(self->marked, 0, sizeof(bool) * (size_t)count);
+    for (int32_t i = next_marked(self, self->is_own, 0); i <= last; i++) {
         for (int32_t k = 0; k < self->at[i].operand_count; k++) {
             int32_t operand = body_operand(self, i, k);
             if (self->inside[i] && self->marked[operand] && !self->inside[operand]) return true;
@@ -477,14 +487,16 @@ static AmStatus add_group(AttentionFinder *self, AttentionGroup *group, AmError 
             }
         }
         if (is_backward && !has_rest) break;
-        for (int32_t i = 0; i < self->body->count; i++)
-            self->is_own[i] =
-                self->inside[i] && (belongs(self, i) ? (group->consumer >= 0 && is_forward[i]) != is_backward
-                                                     : !is_cheap(self, i, elements, 0));
+        memset(self->is_own, 0, sizeof(bool) * (size_t)self->body->count);
+        for (int32_t i = next_marked(self, self->inside, 0); i < self->body->count;
+             i = next_marked(self, self->inside, i + 1))
+            self->is_own[i] = belongs(self, i) ? (group->consumer >= 0 && is_forward[i]) != is_backward
+                                               : !is_cheap(self, i, elements, 0);
         if (!reason && depends_on_itself(self)) reason = "an operator outside computes between its parts";
         if (!reason) TRY(add_row(self, scores, is_backward, NULL, error));
-        for (int32_t i = 0; !reason && i < self->body->count; i++)
-            if (self->is_own[i]) self->found->owner[self->body->first + i] = self->found->count - 1;
+        for (int32_t i = next_marked(self, self->is_own, 0); !reason && i < self->body->count;
+             i = next_marked(self, self->is_own, i + 1))
+            self->found->owner[self->body->first + i] = self->found->count - 1;
     }
     if (reason) {
         for (int32_t i = 0; i < self->body->count; i++)
