@@ -37,28 +37,36 @@ double sharding_graph_gather(const ShardingGraphFold *fold, int32_t c, const Sha
     return most > 0 ? 1.0 / most : 0;
 }
 
+#define INLINED static inline __attribute__((always_inline))
+
+enum { LANES = 4 };
+typedef double Lanes __attribute__((vector_size(8 * LANES), aligned(8), may_alias));
+typedef float FloatLanes __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef int64_t LaneMask __attribute__((vector_size(8 * LANES), aligned(8)));
+
 /* Lowers sums to their minimum by way of one state. */
-static void lower_all(double *sums, double base, const float *seconds, int32_t count, double weight) {
+INLINED void lower_all(double *sums, double base, const float *seconds, int32_t count, double weight) {
     for (int32_t k = 0; k < count; k++) sums[k] = smaller(sums[k], base + weight * seconds[k]);
 }
 
-/* Returns the least sum. Several are compared at once: none waits for the one before. */
-static double least_sum(const double *base, const float *seconds, int32_t count, double weight) {
-    enum { LANES = 4 };
-    double least[LANES] = {INFINITY, INFINITY, INFINITY, INFINITY};
-    int32_t whole = count - count % LANES;
-    for (int32_t k = 0; k < whole; k += LANES)
-        for (int32_t lane = 0; lane < LANES; lane++)
-            least[lane] = smaller(least[lane], base[k + lane] + weight * seconds[k + lane]);
-    for (int32_t k = whole; k < count; k++) least[0] = smaller(least[0], base[k] + weight * seconds[k]);
+/* Returns the least sum. Compilers do not divide a minimum among lanes themselves. */
+INLINED double least_sum(const double *base, const float *seconds, int32_t count, double weight) {
+    Lanes least = {INFINITY, INFINITY, INFINITY, INFINITY};
+    int32_t in_lanes = count - count % LANES;
+    for (int32_t k = 0; k < in_lanes; k += LANES) {
+        Lanes sums = *(const Lanes *)&base[k] +
+                     weight * __builtin_convertvector(*(const FloatLanes *)&seconds[k], Lanes);
+        LaneMask less = sums < least;
+        least = (Lanes)((less & (LaneMask)sums) | (~less & (LaneMask)least));
+    }
+    for (int32_t k = in_lanes; k < count; k++) least[0] = smaller(least[0], base[k] + weight * seconds[k]);
     return smaller(smaller(least[0], least[1]), smaller(least[2], least[3]));
 }
 
-double *sharding_graph_send(const ShardingGraphFold *fold, const Group *group, int32_t end, double gamma,
-                            const ShardingGraphWeights *weights) {
+INLINED double *send(const ShardingGraphFold *fold, const Group *group, int32_t end, double gamma,
+                     double weight) {
     const End *from = &group->ends[end], *to = &group->ends[1 - end];
     double *least = fold->best, *sent = fold->best + RESHARD_STATES + 1;
-    double weight = weights->communication;
     for (int32_t a = 0; a < from->state_count; a++) least[a] = INFINITY;
     for (int32_t label = 0; label < from->label_count; label++) {
         double value = gamma * fold->phi[label] - from->message[label];
@@ -74,6 +82,21 @@ double *sharding_graph_send(const ShardingGraphFold *fold, const Group *group, i
         for (int32_t b = 0; b < to->state_count; b++, row += minor)
             sent[b] = least_sum(least, row, minor, weight);
     return sent;
+}
+
+#if defined __x86_64__
+__attribute__((target("avx2"))) static double *send_avx2(const ShardingGraphFold *fold, const Group *group,
+                                                         int32_t end, double gamma, double weight) {
+    return send(fold, group, end, gamma, weight);
+}
+#endif
+
+double *sharding_graph_send(const ShardingGraphFold *fold, const Group *group, int32_t end, double gamma,
+                            const ShardingGraphWeights *weights) {
+#if defined __x86_64__
+    if (__builtin_cpu_supports("avx2")) return send_avx2(fold, group, end, gamma, weights->communication);
+#endif
+    return send(fold, group, end, gamma, weights->communication);
 }
 
 /* Makes one sweep; `end` 0 forward, 1 back. */
