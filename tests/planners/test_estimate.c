@@ -74,6 +74,36 @@ static void test_near_the_model(void **state) {
     }
 }
 
+/* Plans estimated at once, some of them twice, have the figures of plans estimated one by one. */
+static void test_several_at_once(void **state) {
+    (void)state;
+    AmError error = {0};
+    ProblemCase cases[2];
+    Estimator *estimators[2];
+    AxisPlan axis_plans[ESTIMATE_BATCH];
+    const AxisPlan *list[ESTIMATE_BATCH + 1];
+    Random random;
+    random_seed(&random, 1);
+    for (int32_t k = 0; k < 2; k++) {
+        problem_case_open(&cases[k], "gpt2", "C", "data=4,model=8", 1);
+        assert_int_equal(estimator_of(&estimators[k], cases[k].problem, &error), AM_OK);
+        assert_non_null(estimators[k]);
+    }
+    for (int32_t k = 0; k < ESTIMATE_BATCH; k++) {
+        random_axis_plan(cases[0].problem, &random, &axis_plans[k]);
+        list[k] = &axis_plans[k % 2 ? k : 0];
+    }
+    list[ESTIMATE_BATCH] = &axis_plans[2]; /* more than are estimated */
+    assert_int_equal(estimate_axis_plans(estimators[0], list, ESTIMATE_BATCH + 1, &error), AM_OK);
+    for (int32_t k = 0; k < ESTIMATE_BATCH; k++) {
+        PlanPrice at_once, alone;
+        assert_int_equal(estimate_axis_plan(&at_once, estimators[0], &axis_plans[k], &error), AM_OK);
+        assert_int_equal(estimate_axis_plan(&alone, estimators[1], &axis_plans[k], &error), AM_OK);
+        assert_memory_equal(&at_once, &alone, sizeof alone);
+    }
+    for (int32_t k = 0; k < 2; k++) problem_case_close(&cases[k]);
+}
+
 /* The twelve layers of a module in micro-batches, whose loops hand on the gradients of every layer. */
 static void test_near_the_model_in_micro_batches(void **state) {
     (void)state;
@@ -274,6 +304,7 @@ static void test_axes_keep_their_order(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_near_the_model),
+                                       cmocka_unit_test(test_several_at_once),
                                        cmocka_unit_test(test_near_the_model_in_micro_batches),
                                        cmocka_unit_test(test_remembered),
                                        cmocka_unit_test(test_screening_beats_recipes),
