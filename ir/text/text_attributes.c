@@ -9,6 +9,7 @@
  */
 #include <string.h>
 
+#include "ir/module.h"
 #include "ir/text/text_values.h"
 
 #define FIELD(name) .field = offsetof(Hlo__HloInstructionProto, name)
@@ -48,10 +49,6 @@
     "reduce reduce-window map scatter sort call all-reduce all-reduce-start " \
     "reduce-scatter "                                                         \
     "collective-reduce scan"
-
-#define TRANSCENDENTAL                                                   \
-    "acos acosh asin asinh atan atanh cbrt cosine cosh erf exponential " \
-    "exponential-minus-one log log-plus-one logistic rsqrt sine sinh sqrt tan tanh "
 
 static const IrAttributeRow ROWS[] = {
     /* Dimensions. */
@@ -160,7 +157,7 @@ static const IrAttributeRow ROWS[] = {
      .names = &hlo__convolution_kind__descriptor, .prefix = "CONVOLUTION_KIND_", .is_lower_case = true,
      .opcodes = CONVOLVES},
     {"sparsity_config", &IR_SYNTAX_SPARSITY, FIELD(sparsity_config), .opcodes = CONVOLVES},
-    {"result_accuracy", &IR_SYNTAX_ACCURACY, FIELD(result_accuracy), .opcodes = TRANSCENDENTAL},
+    {"result_accuracy", &IR_SYNTAX_ACCURACY, FIELD(result_accuracy), .is_of_functions = true},
     {"is_reverse", &IR_SYNTAX_BOOLEAN, FIELD(is_reverse), .opcodes = "scan"},
     {"num_carries", &IR_SYNTAX_INTEGER, FIELD(num_carries), .opcodes = "scan", .is_always_written = true},
     {"is_associative", &IR_SYNTAX_ENUMERATION, FIELD(is_associative), .names = &hlo__tri_state__descriptor,
@@ -243,6 +240,10 @@ static bool has_word(const char *words, const char *word) {
 }
 
 static bool fits(const IrAttributeRow *row, const char *opcode) {
+    if (row->is_of_functions) {
+        IrOpcode known = ir_opcode_from_name(opcode);
+        return ir_opcode_arity(known) == 1 && ir_opcode_has(known, FACT_TRANSCENDENTAL);
+    }
     return !row->opcodes || has_word(row->opcodes, opcode);
 }
 

@@ -35,6 +35,7 @@ typedef struct IrAttributeRow {
     const char *prefix;                   /* less this, */
     bool is_lower_case;                   /* in lower case; read in any */
     const char *opcodes;                  /* separated by blanks; NULL: any */
+    bool is_of_functions;                 /* only of opcodes of one operand with FACT_TRANSCENDENTAL */
     bool is_always_written;
     bool has_no_zero;  /* enumerations: the value 0 stands for no value and cannot be written */
     int64_t unwritten; /* the integer that need not be printed; for computations the slot */
