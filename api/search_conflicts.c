@@ -32,6 +32,7 @@ typedef enum TraitKind {
     /* the plans */
     FOR,
     FOR_TRAINER,
+    FOR_RESIDENT, /* a target whose optimizer state is on the devices */
     FOR_ONE_MICRO_BATCH,
     FOR_STACKS, /* a target whose plans have stacked parameters alone */
     OFFLOAD,    /* of all plans */
@@ -64,7 +65,7 @@ static const struct Conflict {
     const char *reason;
 } CONFLICTS[] = {
     {FOR, PAPER, "only --objective time has targets"},
-    {OFFLOAD, FOR, "the target updates optimizer state where it lies"},
+    {OFFLOAD, FOR_RESIDENT, "the target has no offloaded optimizer state"},
     {OFFLOAD, PAPER, "its plans keep optimizer state on the devices"},
     {OFFLOAD, INIT_PLAN, "the latter says where optimizer state lies"},
     {ONE_BASELINE, OTHER_SEARCHER, "a baseline is priced without a search"},
@@ -172,6 +173,7 @@ static void find_plans(Traits *traits, const SearchSettings *settings, const AmO
     bool has_stages = search_has_stages(search);
     of[FOR] = trait_if(search->request->constraints.target != TARGET_AUTOMAP, "--for", target->name);
     of[FOR_TRAINER] = trait_if(target->trainer, "--for", target->name);
+    of[FOR_RESIDENT] = trait_if(!target->offloads, "--for", target->name);
     of[FOR_STACKS] = trait_if(!target->splits_layers, "--for", target->name);
     of[FOR_ONE_MICRO_BATCH] = trait_if(!target->has_micro_batches, "--for", target->name);
     of[OFFLOAD] = trait_if(search->request->offload == OFFLOAD_OPTIMIZER, "--offload", "optimizer");

@@ -129,13 +129,14 @@ static AmStatus climb_numbers(StrategySearch *self, PricedStrategy *best, int32_
 
 /* Adds a split with its best number of micro-batches. */
 static AmStatus add_split(StrategySearch *self, int32_t tensor, int32_t stages, AmError *error) {
-    PricedStrategy best = {
-        .strategy = {.data = self->search->cluster->device_count / tensor / stages,
-                     .tensor = tensor,
-                     .stages = stages,
-                     .chunks = 1,
-                     .offloads_optimizer = self->search->options->request->constraints.offloads_optimizer,
-                     .schedule = SCHEDULE_1F1B}};
+    const bool offloads = self->search->options->request->constraints.offloads_optimizer;
+    PricedStrategy best = {.strategy = {.data = self->search->cluster->device_count / tensor / stages,
+                                        .tensor = tensor,
+                                        .stages = stages,
+                                        .chunks = 1,
+                                        .zero = offloads && has_zero(self, 1),
+                                        .offloads_optimizer = offloads,
+                                        .schedule = SCHEDULE_1F1B}};
     int32_t from = 0;
     while (from + 1 < self->number_count && self->numbers[from] < stages) from++;
     best.strategy.micro_batches = self->numbers[from];

@@ -52,6 +52,19 @@ static void set_recomputation(json_t *arguments, const TrainerPlan *degrees) {
     json_object_set_new(arguments, "--recompute-modules", modules);
 }
 
+/* Sets the offloading of optimizer state, which Megatron-LM has for its distributed optimizer alone. */
+static AmStatus set_offload(json_t *arguments, const TrainerPlan *degrees, AmError *error) {
+    if (!degrees->offloads_optimizer) return AM_OK;
+    if (degrees->zero_level == 0)
+        return am_fail(
+            error, AM_ERROR_INFEASIBLE, "",
+            "Megatron-LM offloads the state of its distributed optimizer, and the plan has no ZeRO 1; "
+            "search --for megatron finds plans that can be exported");
+    json_object_set_new(arguments, "--use-precision-aware-optimizer", json_true());
+    json_object_set_new(arguments, "--optimizer-cpu-offload", json_true());
+    return AM_OK;
+}
+
 AmStatus export_megatron(json_t **root, const PlanContext *context, const Plan *plan, AmError *error) {
     Arena arena = {0};
     TrainerPlan degrees;
@@ -65,6 +78,7 @@ AmStatus export_megatron(json_t **root, const PlanContext *context, const Plan *
     set_number(arguments, "--global-batch-size", degrees.batch);
     if (degrees.splits_sequence) json_object_set_new(arguments, "--sequence-parallel", json_true());
     if (degrees.zero_level > 0) json_object_set_new(arguments, "--use-distributed-optimizer", json_true());
+    TRY_OR_FAIL(set_offload(arguments, &degrees, error));
     set_recomputation(arguments, &degrees);
     *root = json_pack("{s:s, s:i, s:O, s:o}", "format", "automap-megatron-1", "world_size", degrees.ranks,
                       "arguments", arguments, "layers", trainer_plan_layers(&degrees));

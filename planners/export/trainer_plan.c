@@ -170,6 +170,12 @@ static AmStatus check_storage(TrainerReader *self) {
                 "%s give all stages the same level of ZeRO, and the plan has %d and %d; " TRAINER_REMEDY,
                 self->row->form, self->zero_level, level, self->row->name);
         self->zero_level = level;
+        if (self->plan->stages[s].offloads_optimizer != self->plan->stages[0].offloads_optimizer)
+            return am_fail(
+                self->error, AM_ERROR_INFEASIBLE, "",
+                "%s keep optimizer state of all stages or of none in the host's memory, and stages 0 "
+                "and %d of the plan differ; " TRAINER_REMEDY,
+                self->row->form, s, self->row->name);
     }
     return AM_OK;
 }
@@ -249,6 +255,7 @@ AmStatus trainer_plan_read(TrainerPlan *degrees, Arena *arena, Target target, co
                              .schedule = plan_schedule(plan),
                              .zero_level = self.zero_level,
                              .splits_sequence = self.splits_sequence,
+                             .offloads_optimizer = plan->stages[0].offloads_optimizer,
                              .micro_batches = plan->micro_batches,
                              .layers = self.layers,
                              .recomputed = self.recomputed,

@@ -14,9 +14,10 @@ typedef struct TrainerPlan {
     int32_t data, tensor, stages; /* degrees */
     int32_t parts;                /* stages times chunks */
     int32_t ranks;
-    ScheduleKind schedule; /* of several stages */
-    int32_t zero_level;    /* 0 to 3, over the data axis */
-    bool splits_sequence;  /* over the tensor axis, between the split operators */
+    ScheduleKind schedule;   /* of several stages */
+    int32_t zero_level;      /* 0 to 3, over the data axis */
+    bool splits_sequence;    /* over the tensor axis, between the split operators */
+    bool offloads_optimizer; /* of all stages */
     int32_t micro_batches;
     int64_t examples;            /* of a micro-batch on one data rank */
     int64_t batch;               /* examples of a step */

@@ -49,6 +49,7 @@ static const TargetRow rows[TARGET_COUNT] = {
                          .stages = TARGET_ALIKE_STAGES,
                          .has_micro_batches = true,
                          .has_equal_shards = true,
+                         .offloads = true,
                          .schedules = SCHEDULE(1F1B) | SCHEDULE(INTERLEAVED),
                          .splits_layers = true,
                          .trainer = "Megatron-LM",

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Plans on CUDA: every schedule of pipelines, and fused attention, train on ranks of stand-in cards with the
-# losses of the CPU's ranks.
+# Plans on CUDA: every schedule of pipelines, fused attention, and offloaded optimizer state train on ranks of
+# stand-in cards with the losses of the CPU's ranks.
 # Skipped without a CUDA toolkit.
 # labels: cpu e2e
 # timeout: 600
@@ -31,7 +31,8 @@ losses() {
 # check MODEL DEVICES OPTION...: by the plan of these options, the same losses to six digits, and no step left out
 check() {
   local model=datasets/models/$1
-  "$automap" search "$model/model.hlo.pb" --cluster "nominal:$2" "${@:3}" --quiet -o "$work/plan.json" >/dev/null
+  "$automap" search "$model/model.hlo.pb" --cluster "${cluster:-nominal:$2}" "${@:3}" --quiet \
+    -o "$work/plan.json" >/dev/null
   losses "$model" "$work/plan.json" cpu >"$work/cpu"
   losses "$model" "$work/plan.json" cuda >"$work/cuda"
   paste "$work/cpu" "$work/cuda" | awk '{ d = ($1 - $2) / $1; if (d < 0) d = -d; if (!(d < 1e-6)) bad = 1 }
@@ -44,3 +45,12 @@ check gpt2_tiny 2 --mesh data=1 "${pipeline[@]}" --schedule interleaved_1f1b --c
 check gpt2_tiny 2 --baseline megatron --attention fused
 grep -q '"attention": "fused"' "$work/plan.json" || { echo "attention is not fused"; exit 1; }
 if grep 'operator by operator' "$work/words"; then exit 1; fi
+
+# Optimizer state in pinned memory, copied beside the kernels.
+"$automap" cluster nominal:2 --json | sed 's/"devices": *2/"devices": 2, "host_memory_bytes": 1000000000/' \
+  >"$work/cluster.json"
+cluster=$work/cluster.json
+check adamw_tiny 2 --baseline data_parallel --offload optimizer
+grep -q '"offloads_optimizer": true' "$work/plan.json" || { echo "nothing is offloaded"; exit 1; }
+check gpt2_tiny 2 --baseline zero1 --micro-batches 2 --offload optimizer
+check gpt2_tiny 2 --mesh data=1 "${pipeline[@]}" --schedule 1f1b --offload optimizer

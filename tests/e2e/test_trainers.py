@@ -33,7 +33,9 @@ ONE_STAGE = {baseline: [*BASELINE, baseline, *(["--mesh", "data=2,model=2"] if "
                             "megatron_zero1", "megatron_zero3")}  # fmt: skip
 PLANS = {**ONE_STAGE, "even": EVEN, "chunks": [*PIPELINE, "data=4", "--schedule", "interleaved_1f1b"],
          "gpipe": [*EVEN, "--schedule", "gpipe"],
+         "offload": [*BASELINE, "zero1", "--mesh", "data=8", "--offload", "optimizer"],
          "for_megatron": ["--for", "megatron", "--evaluations", "20"],
+         "for_megatron_offload": ["--for", "megatron", "--evaluations", "20", "--offload", "optimizer"],
          "for_torchtitan": ["--for", "torchtitan", "--evaluations", "20"],
          **{f"for_{target}_{name}": ["--for", target, "--data", "4", "--stages", "1", "--micro-batches", "1",
                                      "--evaluations", "60", "--attention", attention, "--memory-fraction", fraction]
@@ -41,7 +43,8 @@ PLANS = {**ONE_STAGE, "even": EVEN, "chunks": [*PIPELINE, "data=4", "--schedule"
                 ("megatron", "full", "fused", "1.05e-4"), ("megatron", "block", "fused", "1.1e-4"),
                 ("megatron", "parts", "unfused", "1.25e-4"), ("torchtitan", "full", "fused", "1.05e-4"),
                 ("torchtitan", "parts", "unfused", "1.3e-4"))}}  # fmt: skip
-REFUSED = {"megatron": {"zero2", "zero3", "megatron_zero3", "gpipe"}, "torchtitan": {"zero1", "megatron_zero1"}}
+REFUSED = {"megatron": {"zero2", "zero3", "megatron_zero3", "gpipe"},
+           "torchtitan": {"zero1", "megatron_zero1", "offload"}}  # fmt: skip
 # What no plan decides: sizes of the model, its steps and kernels.
 SIZES = {"--num-layers": "2", "--hidden-size": "64", "--num-attention-heads": "4", "--seq-length": "16",
          "--max-position-embeddings": "16", "--train-iters": "1", "--lr": "1e-4"}  # fmt: skip
@@ -52,7 +55,8 @@ def plans(folder):
     """[(target, plan, its exports as text and as JSON)], recomputing ones among them, of a GPT of two layers; of one of
     12 layers for chunks."""
     for name, options in PLANS.items():
-        model, cluster = ("gpt2", "h100:1") if name == "chunks" else ("gpt2_tiny", "nominal:4")
+        model = "gpt2" if name == "chunks" else "gpt2_tiny"
+        cluster = "h100:1" if name == "chunks" or "offload" in name else "nominal:4"
         model, file = module(model), folder / f"{name}.json"
         succeed("search", model, "--cluster", cluster, *options, "-o", file, "--quiet")
         for target, refused in REFUSED.items():
@@ -96,6 +100,7 @@ def check_megatron(plan, text, told):
     assert (parsed.virtual_pipeline_model_parallel_size or 1) == chunks, sys.argv
     levels = {entry["kind"] for rows in plan["stages"][0]["axis_priorities"].values() for entry in rows}
     assert parsed.use_distributed_optimizer == ("optimizer" in levels)
+    assert parsed.optimizer_cpu_offload == plan["stages"][0].get("offloads_optimizer", False), sys.argv
     recomputed = recomputed_of(plan)
     kinds = {"parts": "selective", 0: None}
     assert parsed.recompute_granularity == kinds.get(recomputed, "full")
