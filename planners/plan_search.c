@@ -89,10 +89,10 @@ static AmStatus add_floor(SearchContext *self, AmError *error) {
 
 /* Refuses more stages than the cluster has devices, where pins name them. */
 static AmStatus check_pinned_stages(const Cluster *cluster, const SearchOptions *options, AmError *error) {
+    const SearchRequest *request = options->request;
     const PropagationPin *last;
     char label[PIN_LABEL_BYTES];
-    int32_t stages =
-        placement_stages(options->request->constraints.pins, options->request->constraints.pin_count, &last);
+    int32_t stages = placement_stages(request->constraints.pins, request->constraints.pin_count, &last);
     if (stages <= cluster->device_count) return AM_OK;
     return am_fail(error, AM_ERROR_INFEASIBLE, pin_file(last),
                    "%s: cluster %s has %d device%s (expected at most as many stages, 0 to %d)",

@@ -51,15 +51,14 @@ AmStatus sample_is_possible(bool *is_possible, const PlanContext *whole, AmError
 }
 
 bool sample_is_allowed(const SearchOptions *options, const PlanContext *whole) {
-    Target target = options->request->constraints.target;
+    const SearchRequest *request = options->request;
+    Target target = request->constraints.target;
     bool has_target = target != TARGET_AUTOMAP && (target != TARGET_JAX || !whole->layer_map);
-    return options->request->constraints.pin_count == 0 && !options->request->constraints.kept &&
-           !options->request->space.initial && !options->nested.placement &&
-           !options->request->method.no_seeds && !options->request->method.no_polish &&
+    return request->constraints.pin_count == 0 && !request->constraints.kept && !request->space.initial &&
+           !options->nested.placement && !request->method.no_seeds && !request->method.no_polish &&
            options->nested.purpose != PURPOSE_TRIAL &&
            (options->limits.evaluations == 0 || options->limits.is_default) && options->limits.seconds == 0 &&
-           options->request->objective == OBJECTIVE_TIME && !has_target &&
-           search_method_explores(options->searcher);
+           request->objective == OBJECTIVE_TIME && !has_target && search_method_explores(options->searcher);
 }
 
 /* Adds a candidate of the sample to a list, fastest first, unless it is there. */

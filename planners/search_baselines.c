@@ -345,8 +345,9 @@ static AmStatus add_recomputed_stages(SearchResult *result, SearchContext *self,
  * else `*reason` has its obstacle. */
 static AmStatus price_recomputed_pipeline(Plan **best, const char **reason, SearchContext *self,
                                           Strategy *strategy, AmError *error) {
-    const PlanConstraints *constraints = &self->options->request->constraints;
-    const char *wanted = self->options->request->space.schedule;
+    const SearchRequest *request = self->options->request;
+    const PlanConstraints *constraints = &request->constraints;
+    const char *wanted = request->space.schedule;
     const PlanContext *context;
     Simulation *simulation;
     Plan *plan;
@@ -375,8 +376,9 @@ static AmStatus price_recomputed_pipeline(Plan **best, const char **reason, Sear
 /* Prices one pipeline baseline with recomputation, with its fastest number of stages. */
 static AmStatus add_recomputed_pipeline(SearchResult *result, SearchContext *self, Baseline baseline,
                                         int32_t micro_batches, AmError *error) {
-    const SpaceRequest *space = &self->options->request->space;
-    const Degrees *degrees = &self->options->request->constraints.degrees;
+    const SearchRequest *request = self->options->request;
+    const SpaceRequest *space = &request->space;
+    const Degrees *degrees = &request->constraints.degrees;
     bool is_3d = baseline_without_recompute(baseline) == BASELINE_MEGATRON_3D;
     bool is_selective = baseline_recompute(baseline) == BASELINE_RECOMPUTES_ATTENTION;
     bool has_chunks = space->schedule && schedule_kind_find(space->schedule) == SCHEDULE_INTERLEAVED;
@@ -583,12 +585,12 @@ AmStatus search_check_given(const Plan *given, const Cluster *cluster, AmError *
 
 /* Returns whether the search may return the given plan unchanged. */
 static bool may_add(const SearchOptions *options, const MicroBatching *settings) {
-    const Plan *given = options->request->space.initial;
-    bool is_narrowed = options->request->space.mesh || options->request->constraints.kept ||
-                       options->request->constraints.is_even || options->request->space.no_overrides;
+    const SearchRequest *request = options->request;
+    const Plan *given = request->space.initial;
+    bool is_narrowed = request->space.mesh || request->constraints.kept || request->constraints.is_even ||
+                       request->space.no_overrides;
     bool is_one = given && options->kind == SPACE_SINGLE_STAGE && given->stage_count == 1 &&
-                  options->request->objective != OBJECTIVE_PAPER &&
-                  options->request->constraints.target == TARGET_AUTOMAP;
+                  request->objective != OBJECTIVE_PAPER && request->constraints.target == TARGET_AUTOMAP;
     bool is_number =
         is_one && (settings->micro_batches == 0 || given->micro_batches == settings->micro_batches);
     return is_number && !is_narrowed;

@@ -15,7 +15,8 @@
 /* Returns the schedule of the space that leaves the lowest bound: ZB-H1 of those with one chunk a stage. The
  * given plan may have another schedule. */
 static ScheduleKind weakest_schedule(const SearchOptions *options, const Plan *plan) {
-    if (options->request->space.schedule) return schedule_kind_find(options->request->space.schedule);
+    const SearchRequest *request = options->request;
+    if (request->space.schedule) return schedule_kind_find(request->space.schedule);
     ScheduleKind kind = plan->stage_count > 1 ? plan_schedule(plan) : SCHEDULE_ZB_H1;
     return kind == SCHEDULE_INTERLEAVED || kind == SCHEDULE_ZB_2P ? kind : SCHEDULE_ZB_H1;
 }
@@ -45,6 +46,7 @@ static void bound_task(void *user, int32_t k) {
 AmStatus search_bound_plan(SearchResult *result, const PlanContext *whole, const Cluster *cluster,
                            const SearchOptions *options, int32_t micro_batches, const StopSignal *stop,
                            AmError *error) {
+    const SearchRequest *request = options->request;
     Plan *plan = result->plan;
     const BoundSpace space = {.micro_batches = micro_batches,
                               .most_stages = plan->stage_count > PIPELINE_MOST_STAGES ? plan->stage_count
@@ -52,7 +54,7 @@ AmStatus search_bound_plan(SearchResult *result, const PlanContext *whole, const
                               .schedule = weakest_schedule(options, plan),
                               .stop = *stop};
     BoundTasks tasks = {.plan = plan, .whole = whole, .cluster = cluster, .space = &space, .model_gap = NAN};
-    search_watch_phase(options->request->callbacks.watch, SEARCH_PHASE_BOUND);
+    search_watch_phase(request->callbacks.watch, SEARCH_PHASE_BOUND);
     if (result->interrupted || stop_wanted(&space.stop))
         TRY(plan_bound_of_work(&tasks.bound, whole, cluster, error));
     else parallel_for(2, 0, bound_task, &tasks);
@@ -60,7 +62,7 @@ AmStatus search_bound_plan(SearchResult *result, const PlanContext *whole, const
     bool is_known = tasks.bound.seconds > 0;
     plan->bound_seconds = is_known ? fmin(tasks.bound.seconds, plan->predicted_step_seconds) : NAN;
     plan->bound = is_known ? "lower" : NULL;
-    search_watch_bound(options->request->callbacks.watch, plan->bound_seconds);
+    search_watch_bound(request->callbacks.watch, plan->bound_seconds);
     result->model_gap = tasks.model_gap;
     return AM_OK;
 }
@@ -71,10 +73,11 @@ bool search_bounds_stages(const SearchResult *result, const SearchOptions *optio
 }
 
 AmStatus search_show_bound(const SearchContext *self, AmError *error) {
+    const SearchRequest *request = self->options->request;
     const BoundSpace space = {.most_stages = PIPELINE_MOST_STAGES};
     PlanBound bound;
-    if (!self->options->request->callbacks.watch || self->options->skip_bound) return AM_OK;
+    if (!request->callbacks.watch || self->options->skip_bound) return AM_OK;
     TRY(plan_bound_quickly(&bound, self->whole, self->cluster, &space, error));
-    search_watch_bound(self->options->request->callbacks.watch, bound.seconds);
+    search_watch_bound(request->callbacks.watch, bound.seconds);
     return AM_OK;
 }

@@ -305,13 +305,14 @@ static AmStatus count_layers(StrategySearch *self, AmError *error) {
 }
 
 AmStatus search_strategies(SearchContext *self, AmError *error) {
+    const SearchRequest *request = self->options->request;
     SearchResult *result = self->result;
     StrategySearch search = {.search = self};
     search.number_count = micro_batches_numbers(search.numbers, self->whole, self->settings->micro_batches);
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
         result->baselines[e] =
             (BaselineResult){.seconds = NAN, .reason = "not priced: strategies are searched"};
-    search_watch_phase(self->options->request->callbacks.watch, SEARCH_PHASE_PIPELINES);
+    search_watch_phase(request->callbacks.watch, SEARCH_PHASE_PIPELINES);
     TRY(count_layers(&search, error));
     if (self->options->searcher == SEARCHER_RANDOM) TRY(draw(&search, error));
     else TRY(search_splits(&search, error));
@@ -323,8 +324,7 @@ AmStatus search_strategies(SearchContext *self, AmError *error) {
     if (stop_flag_is_set(self->budget.stop.interrupted))
         return am_fail(error, AM_INTERRUPTED, "", "interrupted before a plan was found that fits");
     if (result->nearest)
-        return memory_fail(&result->nearest_fit, self->cluster,
-                           self->options->request->constraints.memory_fraction, error);
+        return memory_fail(&result->nearest_fit, self->cluster, request->constraints.memory_fraction, error);
     if (search.refusal.code == AM_OK)
         return am_fail(error, AM_ERROR_INFEASIBLE, "", "no strategy was priced before the search ended");
     return am_pass_error(AM_ERROR_INFEASIBLE, &search.refusal, error);

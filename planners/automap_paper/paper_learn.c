@@ -96,6 +96,7 @@ static void log_episode(void *user, const DqnEpisode *episode) {
 
 AmStatus paper_learn(PaperLearning *learning, Environment *environment, PlanSpace space,
                      const SearchOptions *options, AmError *error) {
+    const SearchRequest *request = options->request;
     double start = clock_seconds();
     *learning = (PaperLearning){.best = -HUGE_VAL, .greedy = -HUGE_VAL};
     LearningRun self = {.result = learning,
@@ -103,11 +104,11 @@ AmStatus paper_learn(PaperLearning *learning, Environment *environment, PlanSpac
                         .task = &tasks[space],
                         .deadline = options->limits.seconds > 0 ? start + options->limits.seconds : 0};
     AgentSettings settings = settings_for(self.task, options);
-    TRY(learner_parts_apply(&settings, options->request->method.learner, (1U << LEARNER_PARTS) - 1, error));
+    TRY(learner_parts_apply(&settings, request->method.learner, (1U << LEARNER_PARTS) - 1, error));
     DqnRunOptions run = {.steps_per_update = self.task->steps_per_update,
                          .must_stop = must_stop,
                          .is_greedy = is_greedy,
-                         .on_episode = options->request->callbacks.on_episode ? log_episode : NULL,
+                         .on_episode = request->callbacks.on_episode ? log_episode : NULL,
                          .user = &self};
     TRY(dqn_run(environment, &settings, &run, error));
     learning->seconds = clock_seconds() - start;

@@ -69,6 +69,7 @@ static AmStatus price(void *user, ScheduleKind schedule, AmError *error) {
 AmStatus paper_pipeline_plan(Plan **plan, MemoryFit *fit, Arena *arena, const PlanContext *context,
                              const Cluster *cluster, const SearchOptions *options, const PaperStageCuts *cuts,
                              AmError *error) {
+    const SearchRequest *request = options->request;
     Plan *made = ARENA_ARRAY(arena, Plan, 1);
     bool alternates;
     if (!made) return am_fail_memory(error, (int64_t)sizeof *made);
@@ -76,12 +77,12 @@ AmStatus paper_pipeline_plan(Plan **plan, MemoryFit *fit, Arena *arena, const Pl
     TRY(micro_batches_state_relaxations(made, arena, context, error));
     TRY(make_stages(made, arena, context, cluster, cuts, error));
     TRY(schedule_alternates(&alternates, arena, context, error));
-    ScheduleKind schedule = schedule_first(options->request->space.schedule, alternates);
+    ScheduleKind schedule = schedule_first(request->space.schedule, alternates);
     if (schedule == SCHEDULE_KINDS || schedule == SCHEDULE_INTERLEAVED)
         return am_fail(error, AM_ERROR_USAGE, "", "--objective paper makes no pipeline of schedule %.60s",
-                       options->request->space.schedule);
-    PricedPlan priced = {made, NULL, arena, context, cluster, options->request->constraints.memory_fraction};
-    TRY(schedule_simulate(&schedule, options->request->space.schedule != NULL, price, &priced, error));
+                       request->space.schedule);
+    PricedPlan priced = {made, NULL, arena, context, cluster, request->constraints.memory_fraction};
+    TRY(schedule_simulate(&schedule, request->space.schedule != NULL, price, &priced, error));
     TRY(simulation_predict(made, arena, priced.simulation, error));
     *fit = priced.simulation->fit;
     *plan = made;

@@ -36,13 +36,13 @@ static AmStatus server_devices(const Cluster *cluster, int32_t *devices, AmError
 
 /* Finds the mesh of a stage on all devices, whose last axis is the one to decide about. */
 static AmStatus find_mesh(const PaperSearch *self, Mesh *mesh, AmError *error) {
+    const SearchRequest *request = self->options->request;
     const Cluster *cluster = self->cluster;
-    if (self->options->request->space.mesh) {
-        TRY(mesh_parse(mesh, self->arena, self->options->request->space.mesh, error));
+    if (request->space.mesh) {
+        TRY(mesh_parse(mesh, self->arena, request->space.mesh, error));
         if (mesh->device_count != cluster->device_count)
             return am_fail(error, AM_ERROR_USAGE, "", "--mesh %s has %d devices, cluster %s has %d",
-                           self->options->request->space.mesh, mesh->device_count, cluster->name,
-                           cluster->device_count);
+                           request->space.mesh, mesh->device_count, cluster->name, cluster->device_count);
         return AM_OK;
     }
     int32_t inside = cluster->device_count;
@@ -277,11 +277,12 @@ static AmStatus search_pipeline(PaperSearch *self, AmError *error) {
 
 /* Refuses options that the paper's decision vectors cannot represent. */
 static AmStatus refuse_options(const SearchOptions *options, AmError *error) {
-    const char *option = options->request->constraints.pin_count > 0 ? "--pin"
-                         : options->request->constraints.kept        ? "--keep-shardings"
-                         : options->request->space.initial           ? "--init-plan"
-                         : options->request->constraints.is_even     ? "--even"
-                                                                     : NULL;
+    const SearchRequest *request = options->request;
+    const char *option = request->constraints.pin_count > 0 ? "--pin"
+                         : request->constraints.kept        ? "--keep-shardings"
+                         : request->space.initial           ? "--init-plan"
+                         : request->constraints.is_even     ? "--even"
+                                                            : NULL;
     if (option) return am_fail(error, AM_ERROR_USAGE, "", "--objective paper takes no %s", option);
     if (options->searcher == SEARCHER_DQN) return AM_OK;
     return am_fail(error, AM_ERROR_USAGE, "", "--objective paper searches by dqn, not by --searcher %s",

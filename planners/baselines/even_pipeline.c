@@ -322,44 +322,45 @@ static AmStatus price_mesh(Pipelines *self, const Mesh *mesh, AmError *error) {
 }
 
 static AmStatus price_given_mesh(Pipelines *self, AmError *error) {
+    const SearchRequest *request = self->options->request;
     Mesh mesh;
     int32_t devices = self->cluster->device_count;
-    TRY(mesh_parse(&mesh, self->arena, self->options->request->space.mesh, error));
+    TRY(mesh_parse(&mesh, self->arena, request->space.mesh, error));
     if (mesh.axis_count > AXIS_PLAN_AXES)
         return am_fail(error, AM_ERROR_USAGE, "", "--mesh %s: at most %d axes can be searched",
-                       self->options->request->space.mesh, AXIS_PLAN_AXES);
+                       request->space.mesh, AXIS_PLAN_AXES);
     int32_t stages = devices / mesh.device_count;
     if (devices % mesh.device_count != 0 || stages < 2 || stages > STAGES_MOST)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--mesh %s: the %d devices of cluster %s make no pipeline of such stages",
-                       self->options->request->space.mesh, devices, self->cluster->name);
+                       request->space.mesh, devices, self->cluster->name);
     return price_mesh(self, &mesh, error);
 }
 
 AmStatus even_pipeline_plan(Plan **plan, const char **reason, int64_t *evaluations, Arena *arena,
                             const PlanContext *context, const Cluster *cluster, const SearchOptions *options,
                             AmError *error) {
+    const SearchRequest *request = options->request;
     Pipelines self = {.arena = arena,
                       .context = context,
                       .cluster = cluster,
                       .options = options,
                       .reason = "the devices cannot be dealt to 2 to 8 equal stages"};
-    if (options->request->space.mesh) TRY(price_given_mesh(&self, error));
+    if (request->space.mesh) TRY(price_given_mesh(&self, error));
     bool is_3d = has_tensor_axis(&self);
-    if (is_3d && !options->request->space.mesh)
+    if (is_3d && !request->space.mesh)
         self.reason = "expected servers for 2 to 8 equal stages (its tensor degree is that of a server)";
-    const Degrees *degrees = &options->request->constraints.degrees;
+    const Degrees *degrees = &request->constraints.degrees;
     if (!degrees_are_free(degrees)) self.reason = "it has other degrees";
     int32_t tensor = is_3d ? cluster->servers[0].device_count : 1, most = EVEN_PIPELINE_MOST_STAGES;
     if (is_3d && degrees->tensor > 1) tensor = degrees->tensor;
     if (degrees->stages > most) most = degrees->stages;
-    for (int32_t stages = 2; stages <= most && stages <= STAGES_MOST && !options->request->space.mesh;
-         stages++) {
-        if (may_stop(&self) && stop_flag_is_set(options->request->callbacks.interrupted)) break;
+    for (int32_t stages = 2; stages <= most && stages <= STAGES_MOST && !request->space.mesh; stages++) {
+        if (may_stop(&self) && stop_flag_is_set(request->callbacks.interrupted)) break;
         if (cluster->device_count % (stages * tensor) != 0) continue;
         int32_t devices = cluster->device_count / stages;
         if (!degrees_allow_stages(degrees, stages) || !degrees_allow_mesh(degrees, devices, tensor)) continue;
-        if (is_3d || options->request->constraints.pin_count > 0) { /* pins may name the tensor axis */
+        if (is_3d || request->constraints.pin_count > 0) { /* pins may name the tensor axis */
             const Mesh both = {
                 .axis_count = 2,
                 .axes = {{.name = "data", .size = devices / tensor}, {.name = "model", .size = tensor}},
@@ -375,5 +376,5 @@ AmStatus even_pipeline_plan(Plan **plan, const char **reason, int64_t *evaluatio
     *evaluations = self.evaluations;
     if (!self.best.plan) TRY(am_pass_error(self.refusal.code, &self.refusal, error));
     if (!self.best.plan || has_plan(&self)) return AM_OK;
-    return memory_fail(&self.best.fit, cluster, options->request->constraints.memory_fraction, error);
+    return memory_fail(&self.best.fit, cluster, request->constraints.memory_fraction, error);
 }

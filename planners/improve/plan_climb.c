@@ -16,12 +16,13 @@
 enum { MOST_PASSES = 8 /* over as many changes as the first plan has */ };
 
 bool plan_climb_applies(const SearchOptions *options) {
-    bool is_free = !options->request->constraints.kept && options->nested.purpose != PURPOSE_TRIAL &&
-                   !options->request->method.no_polish;
+    const SearchRequest *request = options->request;
+    bool is_free =
+        !request->constraints.kept && options->nested.purpose != PURPOSE_TRIAL && !request->method.no_polish;
     bool explores = options->searcher == SEARCHER_AUTO || options->searcher == SEARCHER_DQN ||
                     options->searcher == SEARCHER_ANNEAL || options->searcher == SEARCHER_GREEDY ||
                     options->searcher == SEARCHER_AGENT;
-    return is_free && explores && options->request->objective != OBJECTIVE_PAPER;
+    return is_free && explores && request->objective != OBJECTIVE_PAPER;
 }
 
 int64_t plan_climb_reserve(const SearchOptions *options, int64_t evaluations) {
@@ -33,11 +34,11 @@ int64_t plan_climb_reserve(const SearchOptions *options, int64_t evaluations) {
 
 /* Finds the places of cuts once for all plans; none where the module has no units. */
 static AmStatus find_places(PlanClimb *self, Arena *arena, AmError *error) {
-    ProblemSettings settings =
-        problem_settings(SPACE_AUTO, self->options->request->constraints.memory_fraction);
-    settings.constraints.offloads_optimizer = self->options->request->constraints.offloads_optimizer;
-    const LayerPins pins = {self->options->request->constraints.pins,
-                            self->options->request->constraints.pin_count, self->options->nested.placement};
+    const SearchRequest *request = self->options->request;
+    ProblemSettings settings = problem_settings(SPACE_AUTO, request->constraints.memory_fraction);
+    settings.constraints.offloads_optimizer = request->constraints.offloads_optimizer;
+    const LayerPins pins = {request->constraints.pins, request->constraints.pin_count,
+                            self->options->nested.placement};
     LayerCosts *costs;
     AmError why = {0};
     AmStatus status = layer_costs_open(&costs, self->whole, self->cluster, &settings, &pins, &why);
@@ -73,6 +74,7 @@ enum { LARGE = 30000 };
 
 AmStatus plan_climb_list(ClimbBase *base, const Plan *plan, const PlanClimb *self, Arena *arena,
                          AmError *error) {
+    const SearchRequest *request = self->options->request;
     bool is_large = self->budget.has_cap && self->whole->rules->count > LARGE;
     *base = (ClimbBase){.arena = arena};
     bool recomputes = false; /* changes of recomputation are read from the plan's document */
@@ -86,11 +88,11 @@ AmStatus plan_climb_list(ClimbBase *base, const Plan *plan, const PlanClimb *sel
                                   .root = base->root,
                                   .cluster = self->cluster,
                                   .keeps.micro_batches = self->keeps_micro_batches,
-                                  .keeps.schedule = self->options->request->space.schedule != NULL,
+                                  .keeps.schedule = request->space.schedule != NULL,
                                   .keeps.attention = true,
                                   .places.of = self->places,
                                   .places.count = self->place_count,
-                                  .memory_fraction = self->options->request->constraints.memory_fraction,
+                                  .memory_fraction = request->constraints.memory_fraction,
                                   .stop = &self->budget.stop,
                                   .changes.most_priced = is_large ? budget_left(&self->budget) : 0,
                                   .result = &base->explanation,

@@ -84,8 +84,8 @@ static AmStatus simulate(PipelineCandidates *self, PipelineCandidate *candidates
 }
 
 ScheduleKind pipeline_wanted_schedule(const SearchOptions *options) {
-    return options->request->space.schedule ? schedule_kind_find(options->request->space.schedule)
-                                            : SCHEDULE_1F1B;
+    const SearchRequest *request = options->request;
+    return request->space.schedule ? schedule_kind_find(request->space.schedule) : SCHEDULE_1F1B;
 }
 
 AmStatus pipeline_price_all(PipelineCandidates *self, PipelineCandidate *candidates, int32_t count,

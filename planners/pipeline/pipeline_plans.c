@@ -75,6 +75,7 @@ static AmStatus list_recomputed(PlanRecomputation *recomputed, const PipelinePla
 /* Finds the context among those of the module, or makes it. The module is only read, so that several may be
  * made side by side. */
 static AmStatus split_context(const PipelinePlans *self, PipelineContext *context, AmError *error) {
+    const SearchRequest *request = self->options->request;
     const MicroBatching settings = {.micro_batches = context->micro_batches,
                                     .recomputed = context->recomputed,
                                     .relaxations = self->relaxations,
@@ -82,10 +83,9 @@ static AmStatus split_context(const PipelinePlans *self, PipelineContext *contex
                                     .stop = &self->costs->stop};
     /* Pins and degrees hold on the meshes of stages, not on this one of a single device: pin_stage() adds
      * the pins, the layouts keep the degrees. A pipeline keeps no shardings of the module. */
-    ProblemSettings of_problem =
-        problem_settings(SPACE_AUTO, self->options->request->constraints.memory_fraction);
-    of_problem.constraints.is_even = self->options->request->constraints.is_even;
-    of_problem.constraints.offloads_optimizer = self->options->request->constraints.offloads_optimizer;
+    ProblemSettings of_problem = problem_settings(SPACE_AUTO, request->constraints.memory_fraction);
+    of_problem.constraints.is_even = request->constraints.is_even;
+    of_problem.constraints.offloads_optimizer = request->constraints.offloads_optimizer;
     const Mesh mesh = {.axis_count = 2,
                        .axes = {{.name = "data", .size = 1}, {.name = "model", .size = 1}},
                        .device_count = 1};

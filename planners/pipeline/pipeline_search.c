@@ -398,10 +398,11 @@ static AmStatus run(PipelineCandidates *self, SearchResult *result, const MicroB
 
 /* Checks options that fix axis priorities of one stage on one mesh, which pipelines do not have. */
 AmStatus pipeline_check_options(const SearchOptions *options, AmError *error) {
+    const SearchRequest *request = options->request;
     bool is_agent = options->searcher == SEARCHER_AGENT;
     Agent *agent;
-    if (options->request->method.agent) { /* reports an invalid agent before the search */
-        TRY(cut_agent_read(&agent, options->request->method.agent, error));
+    if (request->method.agent) { /* reports an invalid agent before the search */
+        TRY(cut_agent_read(&agent, request->method.agent, error));
         agent_free(agent);
     }
     if (is_agent && options->limits.evaluations > 0 && options->limits.evaluations / 4 < LEAST_TABLES)
@@ -410,7 +411,7 @@ AmStatus pipeline_check_options(const SearchOptions *options, AmError *error) {
             "--searcher agent needs --evaluations %d at least: a quarter of them makes the tables that "
             "it cuts by",
             4 * LEAST_TABLES);
-    if (options->request->space.mesh || options->request->constraints.kept)
+    if (request->space.mesh || request->constraints.kept)
         return am_fail(
             error, AM_ERROR_USAGE, "",
             "--space hybrid chooses stages and their meshes: it takes no --mesh or --keep-shardings");
@@ -424,6 +425,7 @@ AmStatus pipeline_check_options(const SearchOptions *options, AmError *error) {
 
 AmStatus pipeline_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
                          const SearchOptions *options, const MicroBatching *settings, AmError *error) {
+    const SearchRequest *request = options->request;
     double start = clock_seconds();
     *result = (SearchResult){.model_gap = NAN};
     PipelineCandidates *self = ARENA_ARRAY(arena, PipelineCandidates, 1);
@@ -433,14 +435,14 @@ AmStatus pipeline_search(SearchResult *result, Arena *arena, PlanContext *whole,
                                   .cluster = cluster,
                                   .options = options,
                                   .relaxations = settings->relaxations};
-    self->budget = budget_begin(&options->limits, PIPELINES_SHARE, options->request->callbacks.interrupted);
+    self->budget = budget_begin(&options->limits, PIPELINES_SHARE, request->callbacks.interrupted);
     self->budget.limit = options->limits.evaluations > 0 ? options->limits.evaluations : INT64_MAX;
     double end = options->limits.seconds > 0 ? start + options->limits.seconds : 0;
     pipeline_allow_candidates(self);
     AmStatus status = run(self, result, settings, end, error);
     if (result->plan) result->plan->evaluations = self->budget.used;
     result->evaluations = self->budget.used;
-    result->interrupted = stop_flag_is_set(options->request->callbacks.interrupted);
+    result->interrupted = stop_flag_is_set(request->callbacks.interrupted);
     result->is_cut |= self->budget.is_cut;
     result->is_exact = false; /* within the axis priorities of one stage */
     result->exact_space = NULL;

@@ -47,21 +47,21 @@ bool search_has_stages(const SearchOptions *options) {
 }
 
 const char *search_narrow(SearchOptions *options) {
+    const SearchRequest *request = options->request;
     const struct {
         bool is_given;
         const char *option;
     } narrowing[] = {
-        {options->request->constraints.kept != NULL, "--keep-shardings"},
-        {options->request->space.mesh != NULL, "--mesh"},
-        {options->request->constraints.is_even && options->request->constraints.target == TARGET_AUTOMAP,
-         "--even"},
-        {target_row(options->request->constraints.target)->stages == TARGET_ONE_STAGE,
-         options->request->constraints.target == TARGET_HLO ? "--for hlo" : "--for shardy"},
-        {options->request->constraints.degrees.stages == 1, NULL},
+        {request->constraints.kept != NULL, "--keep-shardings"},
+        {request->space.mesh != NULL, "--mesh"},
+        {request->constraints.is_even && request->constraints.target == TARGET_AUTOMAP, "--even"},
+        {target_row(request->constraints.target)->stages == TARGET_ONE_STAGE,
+         request->constraints.target == TARGET_HLO ? "--for hlo" : "--for shardy"},
+        {request->constraints.degrees.stages == 1, NULL},
         {options->searcher == SEARCHER_EXACT, "--searcher exact"},
         {options->searcher == SEARCHER_EXHAUSTIVE, "--searcher exhaustive"},
         {options->searcher == SEARCHER_RANDOM, "--searcher random"}};
-    if (options->kind != SPACE_AUTO || options->request->objective == OBJECTIVE_PAPER) return NULL;
+    if (options->kind != SPACE_AUTO || request->objective == OBJECTIVE_PAPER) return NULL;
     if (options->searcher == SEARCHER_BASELINE) {
         options->kind = search_is_pipeline_baseline(options) ? SPACE_PIPELINE : SPACE_SINGLE_STAGE;
         return NULL;
@@ -109,10 +109,10 @@ Budget search_user_budget(const SearchOptions *options) {
 }
 
 AmStatus search_check_plan(const SearchOptions *options, const Plan *plan, AmError *error) {
+    const SearchRequest *request = options->request;
     TRY(placement_check_plan(options->nested.placement, plan, error));
-    TRY(degrees_check_plan(&options->request->constraints.degrees, plan, error));
-    return pins_check_plan(options->request->constraints.pins, options->request->constraints.pin_count, plan,
-                           error);
+    TRY(degrees_check_plan(&request->constraints.degrees, plan, error));
+    return pins_check_plan(request->constraints.pins, request->constraints.pin_count, plan, error);
 }
 
 void search_describe_plan(Plan *plan, const PlanContext *context, const Cluster *cluster,

@@ -90,11 +90,11 @@ static AmStatus open_policy(AssignmentSearch *self, AmError *error) {
 }
 
 AmStatus assignment_search_check(const SearchOptions *options, AmError *error) {
+    const SearchRequest *request = options->request;
     const AgentSettings settings = assignment_settings();
     AssignmentPolicy policy;
-    if (!options->request->method.policy || strcmp(options->request->method.policy, UNTRAINED) == 0)
-        return AM_OK;
-    TRY(assignment_policy_read(&policy, &settings, options->request->method.policy, error));
+    if (!request->method.policy || strcmp(request->method.policy, UNTRAINED) == 0) return AM_OK;
+    TRY(assignment_policy_read(&policy, &settings, request->method.policy, error));
     assignment_policy_close(&policy);
     return AM_OK;
 }

@@ -173,6 +173,7 @@ static void price_task(void *user, int32_t baseline) {
 
 static AmStatus end_price(SingleStageSearch *search, Baseline baseline, const BaselinePrice *self,
                           AmError *error) {
+    const SearchRequest *request = search->options->request;
     BaselineResult *result = &search->result->baselines[baseline];
     *result = (BaselineResult){.seconds = NAN};
     TRY(am_pass_error(self->status, &self->error, error));
@@ -196,8 +197,7 @@ static AmStatus end_price(SingleStageSearch *search, Baseline baseline, const Ba
             (BaselineResult){.seconds = mesh->plan->predicted_step_seconds,
                              .micro_batches = search->context->whole ? search->context->micro_batches : 1,
                              .recompute = again ? kind : NULL};
-        if (!search->options->request->method.no_seeds)
-            search_watch_count(search->options->request->callbacks.watch, 0, result->seconds);
+        if (!request->method.no_seeds) search_watch_count(request->callbacks.watch, 0, result->seconds);
         return AM_OK;
     }
     if (!result->reason) result->reason = "the devices make no mesh for it";

@@ -332,6 +332,7 @@ static AmStatus price_episode(SingleStageSearch *self, int32_t promising, AmErro
 }
 
 AmStatus exploration_search(SingleStageSearch *self, ExploreFunction *explore, AmError *error) {
+    const SearchRequest *request = self->options->request;
     Exploration *exploration;
     TRY(open_exploration(&exploration, self, explore, error));
     int32_t count = put_promising_first(exploration), rounds = 1;
@@ -341,13 +342,12 @@ AmStatus exploration_search(SingleStageSearch *self, ExploreFunction *explore, A
         allow(self, self->problem_count, 1, 0);
         return run_tasks(exploration, self->problem_count, explore_task, error);
     }
-    for (int32_t left = count; left > 1 && !self->options->request->method.no_polish; left = (left + 1) / 2)
-        rounds++;
+    for (int32_t left = count; left > 1 && !request->method.no_polish; left = (left + 1) / 2) rounds++;
     int64_t others = self->problem_count - count,
             round_limit = self->budget.limit - single_stage_evaluations(self);
     allow(self, count, (round_limit - others) / ((int64_t)rounds * count) + 1, 1);
     TRY(run_tasks(exploration, self->problem_count, explore_task, error));
-    if (self->options->request->method.no_polish) return AM_OK;
+    if (request->method.no_polish) return AM_OK;
     for (int32_t left = rounds; left > 0 && !self->budget.is_cut; left--) {
         single_stage_sort(self);
         put_repeated_last(self);

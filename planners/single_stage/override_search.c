@@ -383,11 +383,12 @@ AmStatus stage_add_overrides(PlanStage *stage, PlanPrice *price, Arena *arena, S
 }
 
 int64_t override_evaluations(const SearchOptions *options, int64_t limit) {
+    const SearchRequest *request = options->request;
     bool is_joint = options->kind == SPACE_SINGLE_STAGE || search_spans_stages(options);
-    bool is_free = is_joint && !options->request->constraints.kept &&
-                   options->request->constraints.pin_count == 0 && !options->request->constraints.is_even;
-    bool is_wanted = search_method_explores(options->searcher) && !options->request->method.no_polish &&
-                     !options->request->space.no_overrides;
+    bool is_free = is_joint && !request->constraints.kept && request->constraints.pin_count == 0 &&
+                   !request->constraints.is_even;
+    bool is_wanted = search_method_explores(options->searcher) && !request->method.no_polish &&
+                     !request->space.no_overrides;
     int64_t part = limit / EVALUATIONS_PART;
     if (!is_free || !is_wanted) return 0;
     return part < EVALUATIONS_MOST ? part : EVALUATIONS_MOST;
@@ -416,20 +417,21 @@ static AmStatus take_stage(Plan *plan, const PlanStage *stage, Arena *arena, con
 
 AmStatus plan_add_overrides(Plan *plan, Budget *budget, Arena *arena, const PlanContext *context,
                             const Cluster *cluster, const SearchOptions *options, AmError *error) {
+    const SearchRequest *request = options->request;
     int64_t all = search_evaluations_for(options->searcher, ir_represented(context->canonical));
     int64_t most = override_evaluations(options, all);
     if (budget->limit > most) budget->limit = most;
     const ProblemSettings settings = {.space = SPACE_SINGLE_STAGE,
-                                      .constraints = options->request->constraints,
+                                      .constraints = request->constraints,
                                       .budget = *budget,
-                                      .watch = options->request->callbacks.watch};
+                                      .watch = request->callbacks.watch};
     PlanStage stage = plan->stages[0];
     PlanPrice price = {.seconds = plan->predicted_step_seconds,
                        .compute_seconds = plan->predicted[0].compute_seconds,
                        .communication_seconds = plan->predicted[0].communication_seconds};
     StageProblem *problem;
     TRY(problem_create(&problem, context, cluster, &stage.mesh, stage.devices, &settings, error));
-    search_watch_phase(options->request->callbacks.watch, SEARCH_PHASE_OVERRIDES);
+    search_watch_phase(request->callbacks.watch, SEARCH_PHASE_OVERRIDES);
     AmStatus status = stage_add_overrides(&stage, &price, arena, problem, error);
     *budget = problem->budget;
     problem_free(problem); /* the simulation takes as much memory as an evaluation */

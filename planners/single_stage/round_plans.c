@@ -138,10 +138,10 @@ void single_stage_add_baselines(SingleStageSearch *self) {
 
 /* Adds the fastest plans of every mesh, which may be measured later. */
 static AmStatus add_measured(SingleStageSearch *self, AmError *error) {
+    const SearchRequest *request = self->options->request;
     enum { MOST_OF_MESH = 24 };
     AxisPlan fastest[MOST_OF_MESH];
-    int32_t most =
-        self->options->request->measures < MOST_OF_MESH ? self->options->request->measures : MOST_OF_MESH;
+    int32_t most = request->measures < MOST_OF_MESH ? request->measures : MOST_OF_MESH;
     for (int32_t k = 0; k < self->problem_count && most > 0; k++) {
         int32_t count = problem_fastest(fastest, self->problems[k], most);
         for (int32_t p = 0; p < count && !single_stage_must_end(self); p++)
@@ -154,15 +154,15 @@ static AmStatus add_measured(SingleStageSearch *self, AmError *error) {
 
 /* Finds the bound of the plan over all meshes; a bound that is known already may be better. */
 static AmStatus bound_plan(SingleStageSearch *self, Plan *plan, double start, AmError *error) {
+    const SearchRequest *request = self->options->request;
     PlanBound bound;
     double seconds = self->options->limits.seconds;
-    const StopSignal stop = {.interrupted = self->options->request->callbacks.interrupted,
+    const StopSignal stop = {.interrupted = request->callbacks.interrupted,
                              .deadline = seconds > 0 ? start + seconds : 0};
     Mesh meshes[SEARCH_MOST_MESHES];
     for (int32_t k = 0; k < self->problem_count; k++) meshes[k] = self->problems[k]->mesh;
     const BoundMeshes space = {meshes, self->problem_count, self->devices,
-                               self->options->request->constraints.memory_fraction,
-                               self->options->request->constraints.offloads_optimizer};
+                               request->constraints.memory_fraction, request->constraints.offloads_optimizer};
     TRY(plan_bound_find(&bound, self->context, self->cluster, &space, plan, &stop, error));
     self->result->model_gap = bound.model_gap;
     if (!(bound.seconds > 0) || bound.seconds <= plan->bound_seconds) return AM_OK;
@@ -193,6 +193,7 @@ AmStatus single_stage_fail_degrees(const SingleStageSearch *self, AmError *error
 }
 
 AmStatus single_stage_finish(SingleStageSearch *self, double start, AmError *error) {
+    const SearchRequest *request = self->options->request;
     const AxisPlan unsplit = {0};
     SearchResult *result = self->result;
     if (single_stage_has_baseline(self)) single_stage_add_baselines(self);
@@ -204,14 +205,12 @@ AmStatus single_stage_finish(SingleStageSearch *self, double start, AmError *err
                        "the search ended before a plan of one stage was priced");
     if (!result->pool.best.plan) /* a cap leaves no evaluation and no baseline fits */
         TRY(single_stage_add(self, self->problems[0], &unsplit, PLAN_ORIGIN_SINGLE_STAGE, error));
-    bool is_pinned =
-        self->refusal.code != AM_OK && degrees_are_free(&self->options->request->constraints.degrees);
+    bool is_pinned = self->refusal.code != AM_OK && degrees_are_free(&request->constraints.degrees);
     if (!result->pool.best.plan && is_pinned) return am_pass_error(self->refusal.code, &self->refusal, error);
     if (!result->pool.best.plan) return single_stage_fail_degrees(self, error);
     search_result_choose(result);
     if (!result->plan)
-        return memory_fail(&result->nearest_fit, self->cluster,
-                           self->options->request->constraints.memory_fraction, error);
+        return memory_fail(&result->nearest_fit, self->cluster, request->constraints.memory_fraction, error);
     Plan *plan = result->plan;
     if (may_share) { /* shares are not enumerated */
         result->is_exact = false;
@@ -226,7 +225,7 @@ AmStatus single_stage_finish(SingleStageSearch *self, double start, AmError *err
         plan->bound_seconds = fmin(result->bound_seconds, plan->predicted_step_seconds);
     }
     if (may_bound(self, start)) {
-        search_watch_phase(self->options->request->callbacks.watch, SEARCH_PHASE_BOUND);
+        search_watch_phase(request->callbacks.watch, SEARCH_PHASE_BOUND);
         TRY(bound_plan(self, plan, start, error));
     }
     plan->evaluations = single_stage_evaluations(self);

@@ -33,26 +33,25 @@ static AmStatus add_problem(SingleStageSearch *self, const Mesh *mesh, AmError *
 /* Creates a problem for every ordered split of the devices into data x model on which the pins can hold, or
  * for the one requested mesh. */
 static AmStatus create_problems(SingleStageSearch *self, AmError *error) {
+    const SearchRequest *request = self->options->request;
     int32_t devices = self->cluster->device_count;
-    if (self->options->request->space.mesh) {
+    if (request->space.mesh) {
         Mesh mesh;
-        TRY(mesh_parse(&mesh, self->arena, self->options->request->space.mesh, error));
+        TRY(mesh_parse(&mesh, self->arena, request->space.mesh, error));
         if (mesh.axis_count > AXIS_PLAN_AXES)
             return am_fail(error, AM_ERROR_USAGE, "", "--mesh %s: at most %d axes can be searched",
-                           self->options->request->space.mesh, AXIS_PLAN_AXES);
+                           request->space.mesh, AXIS_PLAN_AXES);
         if (mesh.device_count != devices)
             return am_fail(error, AM_ERROR_USAGE, "", "--mesh %s has %d devices, cluster %s has %d",
-                           self->options->request->space.mesh, mesh.device_count, self->cluster->name,
-                           devices);
+                           request->space.mesh, mesh.device_count, self->cluster->name, devices);
         return add_problem(self, &mesh, error);
     }
-    if (!degrees_allow_stages(&self->options->request->constraints.degrees, 1))
+    if (!degrees_allow_stages(&request->constraints.degrees, 1))
         return single_stage_fail_degrees(self, error);
     AmError shown = {0};     /* of the last mesh left out; of those of two proper axes, if there are */
     int32_t shown_model = 0; /* its second axis */
     for (int32_t model = 1; model <= devices && self->problem_count < SEARCH_MOST_MESHES; model++) {
-        if (devices % model != 0 ||
-            !degrees_allow_mesh(&self->options->request->constraints.degrees, devices, model))
+        if (devices % model != 0 || !degrees_allow_mesh(&request->constraints.degrees, devices, model))
             continue;
         if (self->problem_count > 0 && single_stage_must_end(self)) break;
         Mesh mesh = {.axis_count = 2,
@@ -258,6 +257,7 @@ AmStatus single_stage_baselines(SearchResult *result, bool *is_left_out, Arena *
 
 AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanContext *context,
                              const Cluster *cluster, const SearchOptions *options, AmError *error) {
+    const SearchRequest *request = options->request;
     double start = clock_seconds();
     SearchOptions single = *options;
     if (single.kind == SPACE_AUTO) single.kind = SPACE_SINGLE_STAGE;
@@ -275,16 +275,15 @@ AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanConte
                            : search_evaluations_for(options->searcher, ir_represented(context->canonical)),
         .rounds.seed = options->seed,
         .budget = budget_begin(&options->limits, options->skip_bound ? 1 : SEARCHING_SHARE,
-                               options->request->callbacks.interrupted)};
+                               request->callbacks.interrupted)};
     AmStatus status;
     TRY_OR_FAIL(open_search(&self, error));
     TRY_OR_FAIL(create_problems(&self, error));
-    search_watch_phase(options->request->callbacks.watch, SEARCH_PHASE_BASELINES);
-    search_watch_expect(options->request->callbacks.watch,
-                        self.budget.cap > 0 ? self.budget.cap : self.rounds.size);
+    search_watch_phase(request->callbacks.watch, SEARCH_PHASE_BASELINES);
+    search_watch_expect(request->callbacks.watch, self.budget.cap > 0 ? self.budget.cap : self.rounds.size);
     for (int32_t e = 0; e < BASELINE_COUNT; e++) self.baselines[e].is_priced = is_repeated;
     if (method_takes_baselines) TRY_OR_FAIL(baseline_price_all(&self, error));
-    search_watch_phase(options->request->callbacks.watch, SEARCH_PHASE_SINGLE_STAGE);
+    search_watch_phase(request->callbacks.watch, SEARCH_PHASE_SINGLE_STAGE);
     if (budget_left(&self.budget) > 0) TRY_OR_FAIL(run_rounds(&self, &single, error));
     else TRY_OR_FAIL(baseline_price_all(&self, error));
     result->has_baselines = method_takes_baselines && !is_repeated && !single_stage_must_end(&self);
@@ -300,9 +299,10 @@ fail:
 
 AmStatus pipeline_baseline_search(SearchResult *result, Arena *arena, const PlanContext *context,
                                   const Cluster *cluster, const SearchOptions *options, AmError *error) {
+    const SearchRequest *request = options->request;
     double start = clock_seconds();
     BaselineResult *priced = &result->baselines[options->baseline];
-    const char *called = options->request->method.called;
+    const char *called = request->method.called;
     Plan *plan;
     *result = (SearchResult){.model_gap = NAN};
     if (!search_is_pipeline_baseline(options))
@@ -317,11 +317,11 @@ AmStatus pipeline_baseline_search(SearchResult *result, Arena *arena, const Plan
                               .result = result,
                               .budget =
                                   budget_begin(&options->limits, options->skip_bound ? 1 : SEARCHING_SHARE,
-                                               options->request->callbacks.interrupted)};
+                                               request->callbacks.interrupted)};
     AmStatus status;
     TRY_OR_FAIL(open_search(&self, error));
     for (int32_t e = 0; e < BASELINE_COUNT; e++) result->baselines[e] = (BaselineResult){.seconds = NAN};
-    if (!options->request->space.mesh) { /* which is that of a stage */
+    if (!request->space.mesh) { /* which is that of a stage */
         TRY_OR_FAIL(create_problems(&self, error));
         TRY_OR_FAIL(baseline_price_all(&self, error));
     }
