@@ -664,6 +664,7 @@ AmStatus program_fuse(Program *program, AmError *error) {
     mark_needed(&self, order);
     TRY(build_steps(&self, order, error));
     join_loops(program);
+    TRY(program_sort_end(program, &self.graph, error));
     program->execution.row_group_count = 0;
     if (!program->execution.fuses_rows) return AM_OK;
     TRY(program_delay_steps(program, &self.graph, error));

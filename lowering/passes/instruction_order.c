@@ -6,9 +6,11 @@
  * would run before the groups that wait for others, and fill the memory. */
 #include "lowering/passes/instruction_order.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "lowering/passes/gather_ahead.h"
+#include "lowering/passes/latency.h"
 #include "lowering/passes/ready_set.h"
 
 AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *error) {
@@ -271,5 +273,67 @@ AmStatus program_delay_steps(Program *program, const ProgramGraph *graph, AmErro
         if (s < count && !is_delayed[s]) steps[placed++] = program->execution.steps[s];
     }
     program->execution.steps = steps;
+    return AM_OK;
+}
+
+/* ---- steps at the end ---- */
+
+/* A step and the collective under way that it waits for: its step, or -1. */
+typedef struct WaitingStep {
+    int32_t collective, place;
+    ProgramStep step;
+} WaitingStep;
+
+static int compare_waiting(const void *left, const void *right) {
+    const WaitingStep *a = left, *b = right;
+    if (a->collective != b->collective) return a->collective < b->collective ? -1 : 1;
+    return (a->place > b->place) - (a->place < b->place);
+}
+
+/* Returns whether other steps may not move past a step: it communicates or has regions. */
+static bool is_border(const Program *program, const ProgramStep *step) {
+    if (step->fusion >= 0) return false;
+    const ProgramInstruction *instruction = &program->instructions[step->instruction];
+    bool is_local = instruction->kind == PROGRAM_COMPUTE || instruction->kind == PROGRAM_VIEW;
+    return !is_local || instruction->regions.count > 0;
+}
+
+AmStatus program_sort_end(Program *program, const ProgramGraph *graph, AmError *error) {
+    ProgramStep *steps = program->execution.steps;
+    int32_t count = program->execution.step_count, end = count, first = 0, awaited = -1;
+    ArenaMark mark = arena_mark(program->arena);
+    int32_t *made_at = ARENA_ARRAY(program->arena, int32_t, program->value_count + 1); /* [value]: step */
+    WaitingStep *waiting = ARENA_ARRAY(program->arena, WaitingStep, count + 1);
+    if (program->arena->failed) return am_fail_memory(error, program->value_count * 4);
+    for (int32_t v = 0; v < program->value_count; v++) made_at[v] = PARAMETER;
+    for (int32_t s = 0; s < count; s++)
+        for (int32_t k = 0; k < program_step_results(program, &steps[s]); k++)
+            made_at[program_step_result(program, &steps[s], k)] = s;
+    while (end > 0 && (steps[end - 1].fusion >= 0 ||
+                       !program_is_work(&program->instructions[steps[end - 1].instruction])))
+        end--;
+    for (int32_t s = 0; s < count; s++) {
+        int32_t collective = -1;
+        for (int32_t k = 0; k < program_step_operands(program, &steps[s]); k++) {
+            int32_t source =
+                source_step(program, graph, made_at, program_step_operand(program, &steps[s], k));
+            if (source < 0) continue;
+            int32_t needed = is_border(program, &steps[source]) ? source
+                             : source >= first                  ? waiting[source].collective
+                                                                : -1;
+            if (needed > collective) collective = needed;
+        }
+        waiting[s] = (WaitingStep){collective > awaited ? collective : -1, s, steps[s]};
+        if (s >= end && !is_border(program, &steps[s])) continue;
+        for (int32_t k = first; k <= s; k++)
+            if (waiting[k].collective > awaited) awaited = waiting[k].collective;
+        first = s + 1;
+    }
+    for (int32_t s = end; s < count; s = first + 1) {
+        for (first = s; first < count && !is_border(program, &steps[first]);) first++;
+        qsort(waiting + s, (size_t)(first - s), sizeof *waiting, compare_waiting);
+    }
+    for (int32_t s = end; s < count; s++) steps[s] = waiting[s].step;
+    arena_release(program->arena, mark);
     return AM_OK;
 }

@@ -36,5 +36,9 @@ AmStatus program_order_steps(const int32_t **order, const Program *program, cons
 /* Moves steps with large results that depend on parameters alone directly before the first step that reads
  * their results, so that these take memory no earlier. Steps may not be in row groups yet. */
 AmStatus program_delay_steps(Program *program, const ProgramGraph *graph, AmError *error);
+/* Sorts the steps behind the last product, between two collectives each, by the collective under way that
+ * they wait for: those that wait for none run meanwhile. Collectives end in their order, so no other order of
+ * such steps ends earlier. */
+AmStatus program_sort_end(Program *program, const ProgramGraph *graph, AmError *error);
 
 #endif

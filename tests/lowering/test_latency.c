@@ -4,6 +4,7 @@
 #include "tests/support/model_case.h"
 
 #include "base/random.h"
+#include "lowering/passes/instruction_order.h"
 #include "lowering/passes/reduce_early.h"
 
 enum { MOST = 200, EXTENT = 4096 };
@@ -280,12 +281,85 @@ static void test_programs_by_chance(void **state) {
     }
 }
 
+/* ---- the end of a program ---- */
+
+enum { SUMS = 3, LOCAL = 6, SUM_SECONDS = 4 };
+
+/* Returns when local steps in this order end, which take one second each; sums take place one after another.
+ * 0: a step comes before its operand. */
+static int32_t seconds_of(const Made *self, const int32_t *order) {
+    int32_t seconds = 0;
+    bool is_placed[MOST] = {false};
+    for (int32_t i = 0; i <= SUMS; i++) is_placed[i] = true;
+    for (int32_t k = 0; k < LOCAL; k++) {
+        const ProgramInstruction *step = &self->instructions[order[k]];
+        for (int32_t o = 0; o < step->operand_count; o++) {
+            int32_t operand = step->operands[o];
+            if (!is_placed[operand]) return 0;
+            if (operand <= SUMS && seconds < operand * SUM_SECONDS) seconds = operand * SUM_SECONDS;
+        }
+        is_placed[order[k]] = true;
+        seconds++;
+    }
+    return seconds;
+}
+
+static int32_t least_seconds(const Made *self, int32_t *order, int32_t from) {
+    int32_t least = from == LOCAL ? seconds_of(self, order) : 0;
+    for (int32_t k = from; k < LOCAL; k++) {
+        int32_t kept = order[from];
+        order[from] = order[k], order[k] = kept;
+        int32_t seconds = least_seconds(self, order, from + 1);
+        if (seconds > 0 && (least == 0 || seconds < least)) least = seconds;
+        order[k] = order[from], order[from] = kept;
+    }
+    return least;
+}
+
+/* No order of the steps behind three sums ends earlier. */
+static void test_the_end_fills_waits(void **state) {
+    (void)state;
+    int32_t changed = 0;
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        Arena arena = {0};
+        AmError error = {0};
+        Random random;
+        Made made;
+        ProgramGraph graph;
+        ProgramStep steps[SUMS + LOCAL + 1];
+        int32_t order[LOCAL], found[LOCAL];
+        random_seed(&random, seed);
+        begin(&made, &arena);
+        add(&made, PRODUCT, -1, -1);
+        for (int32_t k = 0; k < SUMS; k++) add(&made, SUM, 0, -1);
+        for (int32_t k = 0; k < LOCAL; k++)
+            add(&made, ELEMENT_WISE, (int32_t)random_below(&random, made.count),
+                (int32_t)random_below(&random, made.count));
+        for (int32_t i = 0; i < made.count; i++) steps[i] = (ProgramStep){.instruction = i, .fusion = -1};
+        made.program.execution = (ProgramExecution){.steps = steps, .step_count = made.count};
+        assert_int_equal(program_graph(&graph, &made.program, &error), AM_OK);
+        assert_int_equal(program_sort_end(&made.program, &graph, &error), AM_OK);
+        for (int32_t i = 0; i <= SUMS; i++) assert_int_equal(steps[i].instruction, i);
+        for (int32_t k = 0; k < LOCAL; k++) {
+            order[k] = SUMS + 1 + k;
+            found[k] = steps[SUMS + 1 + k].instruction;
+            changed += found[k] != order[k];
+        }
+        int32_t seconds = seconds_of(&made, found);
+        assert_true(seconds > 0);
+        assert_int_equal(seconds, least_seconds(&made, order, 0));
+        arena_free(&arena);
+    }
+    assert_true(changed > 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients_hide_the_chain),
         cmocka_unit_test(test_recomputation_waits_for_its_weight),
         cmocka_unit_test(test_data_parallel_order_follows_its_rule),
         cmocka_unit_test(test_programs_by_chance),
+        cmocka_unit_test(test_the_end_fills_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
