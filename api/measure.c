@@ -112,7 +112,7 @@ AmStatus measure_plans(PlanMeasurements **measurements, const MeasureCall *call,
 
 /* ---- reports ---- */
 
-/* ZeRO's level, the highest of all stages. */
+/* Returns ZeRO's level, the highest of all stages. */
 static int32_t zero_level(const Plan *plan) {
     int32_t most = 0;
     for (int32_t s = 0; s < plan->stage_count; s++) {

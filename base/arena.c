@@ -165,7 +165,7 @@ static ArenaBlock *take_spare(Arena *arena, size_t bytes) {
     return block;
 }
 
-/* Empty requests get an address of their own, so pointers stay distinct. */
+/* Allocates at least one byte, so that pointers stay distinct. */
 static void *allocate(Arena *arena, size_t bytes, bool zeroed) {
     if (bytes > LARGEST_REQUEST) return fail(arena);
     size_t rounded = round_up(bytes ? bytes : 1);

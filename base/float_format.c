@@ -53,7 +53,7 @@ static bool encode_nan(const Format *format, bool negative, uint64_t payload, ui
     }
 }
 
-/* f8e8m0fnu: an exponent alone, 2^(code - 127), with NaN at the top. */
+/* Encodes f8e8m0fnu: an exponent alone, 2^(code - 127), with NaN at the top. */
 static bool encode_exponent(double value, uint64_t *bits) {
     int exponent;
     if (isnan(value)) {

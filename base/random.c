@@ -41,7 +41,7 @@ uint64_t random_bits(Random *random) {
     return result;
 }
 
-/* 53 random bits scaled to [0, 1). */
+/* Scales 53 random bits to [0, 1). */
 static double to_uniform(uint64_t bits) {
     return (double)(bits >> 11) * 0x1p-53;
 }
@@ -61,9 +61,8 @@ int64_t random_below(Random *random, int64_t bound) {
     return (int64_t)(bits % range);
 }
 
-/* ln x for x in (0, 1]: x = 2^e m with m in [sqrt(1/2), sqrt(2)), then
- * ln m = 2 atanh((m - 1) / (m + 1)), whose series ends below 1e-17 after 11
- * terms because its argument is at most 0.172. */
+/* Returns ln x for x in (0, 1]: x = 2^e m with m in [sqrt(1/2), sqrt(2)), then ln m = 2 atanh((m - 1) / (m +
+ * 1)), whose series ends below 1e-17 after 11 terms because its argument is at most 0.172. */
 static double natural_logarithm(double x) {
     int exponent;
     double m = frexp(x, &exponent);

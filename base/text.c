@@ -127,7 +127,7 @@ void text_append_count(Text *text, double count) {
     append_in_units(text, count, units, sizeof units / sizeof *units);
 }
 
-/* Escape sequences of ECMA-48. */
+/* Appends escape sequences of ECMA-48. */
 void text_append_style(Text *text, TextStyle style) {
     static const char *const codes[] = {[TEXT_PLAIN] = "\033[0m",
                                         [TEXT_BOLD] = "\033[1m",

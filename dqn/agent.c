@@ -99,7 +99,7 @@ static LearnerSettings learner_settings(const AgentSettings *settings, int32_t o
     return result;
 }
 
-/* Room for the values of `rows` observations. */
+/* Makes room for the values of `rows` observations. */
 static AmStatus reserve_values(Agent *agent, int32_t rows, AmError *error) {
     if (rows <= agent->values_rows) return AM_OK;
     if (rows < 2 * agent->values_rows) rows = 2 * agent->values_rows;

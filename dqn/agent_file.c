@@ -78,7 +78,7 @@ static void transfer_settings(Stream *stream, AgentSettings *settings) {
     TRANSFER(stream, settings->seed);
 }
 
-/* The header comes before the agent exists and contains its size. */
+/* Transfers the header, which comes before the agent exists and contains its size. */
 static void transfer_header(Stream *stream, uint64_t *magic, AgentSettings *settings,
                             int32_t *observation_size, int32_t *action_count) {
     transfer(stream, magic, sizeof(*magic));
@@ -87,7 +87,7 @@ static void transfer_header(Stream *stream, uint64_t *magic, AgentSettings *sett
     transfer(stream, action_count, sizeof(*action_count));
 }
 
-/* The counters come before the arrays and contain their sizes. */
+/* Transfers the counters, which come before the arrays and contain their sizes. */
 static void transfer_counters(Stream *stream, LearnerState *state) {
     TRANSFER(stream, state->updates);
     TRANSFER(stream, state->adam_steps);

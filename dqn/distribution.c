@@ -10,7 +10,7 @@ static double step_of(const Atoms *atoms) {
     return (atoms->most - atoms->least) / (atoms->count - 1);
 }
 
-/* exp(logits - the largest), and their sum. */
+/* Computes exp(logits - the largest), and returns their sum. */
 static double exponentials(const Real *logits, int32_t count, double *result) {
     double largest = (double)logits[0], sum = 0;
     for (int32_t i = 1; i < count; i++) largest = (double)logits[i] > largest ? (double)logits[i] : largest;

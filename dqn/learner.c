@@ -53,8 +53,7 @@ static int64_t thread_bytes(const Network *network, const LearnerSettings *setti
            4 * settings->batch * (network_pass_width(network) + outputs);
 }
 
-/* Memory of a learner, to within the small parts: below 2^62 for any sizes that
- * passed their checks. */
+/* Returns the memory of a learner without small parts: below 2^62 for any sizes that passed their checks. */
 static int64_t memory_bytes(const Network *network, const LearnerSettings *settings) {
     int64_t size = network->shape.observation_size, actions = network->shape.action_count;
     int64_t replay_row = 8 * size + actions + 12 + 2 * 2 * (int64_t)sizeof(double);

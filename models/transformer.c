@@ -161,7 +161,7 @@ typedef struct Entropy {
     EmitValue log_shares;                     /* of an eager framework */
 } Entropy;
 
-/* exp(logits - maximum) and its sum. */
+/* Emits exp(logits - maximum) and its sum. */
 static void entropy_powers(Model *self, Entropy *entropy, EmitValue logits) {
     static const int32_t last[] = {2};
     Emitter *emitter = &self->emitter;
@@ -265,7 +265,7 @@ static EmitValue loss(Model *self, int32_t table, EmitValue x, EmitValue targets
 
 /* ---- optimizers ---- */
 
-/* 1 - decay^step */
+/* Emits 1 - decay^step. */
 static EmitValue correction(Emitter *emitter, EmitValue step, double decay) {
     EmitValue power = emit_binary(emitter, "power", emit_fill(emitter, decay, step), step);
     return emit_binary(emitter, "subtract", emit_fill(emitter, 1, step), power);
@@ -336,7 +336,7 @@ static Embedding embedding_make(Model *self, const char *table, bool has_positio
     return embedding;
 }
 
-/* GPT, BERT and Llama. Returns the loss. */
+/* Emits GPT, BERT and Llama. Returns the loss. */
 static EmitValue emit_decoder(Model *self, Layer *layers) {
     const TransformerShape *shape = self->shape;
     bool is_bert = shape->family == TRANSFORMER_BERT, is_llama = shape->family == TRANSFORMER_LLAMA;

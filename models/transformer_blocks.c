@@ -87,7 +87,7 @@ static Linear linear_make(Model *self, int64_t inputs, int64_t outputs, bool has
     return linear;
 }
 
-/* The product of x with the weight, without the bias. */
+/* Emits the product of x with the weight, without the bias. */
 static EmitValue linear_product(Model *self, const Linear *linear) {
     static const EmitDot dot = {.contracting_count = 1, .lhs_contracting = {2}, .rhs_contracting = {0}};
     return emit_dot(&self->emitter, linear->input, linear->weight, &dot);
@@ -114,7 +114,7 @@ static EmitValue linear_forward(Model *self, Linear *linear, EmitValue x) {
     return y;
 }
 
-/* The product of a block's result, whose bias transformer_dropout_add() adds. */
+/* Emits the product of a block's result, whose bias transformer_dropout_add() adds. */
 static EmitValue result_product(Model *self, Linear *linear, EmitValue x) {
     linear_open(self, linear, x);
     return linear_product(self, linear);
@@ -149,7 +149,7 @@ static EmitValue linear_backward(Model *self, const Linear *linear, EmitValue dy
 
 enum { JOINED = 3 };
 
-/* The products of one input with three weights, which frameworks store as one matrix. */
+/* Emits the products of one input with three weights, which frameworks store as one matrix. */
 static void joined_forward(Model *self, Linear *const *linears, EmitValue *results, EmitValue x) {
     for (int32_t k = 0; k < JOINED; k++) linear_open(self, linears[k], x);
     emit_begin_kernel(&self->emitter, "columns");
@@ -257,7 +257,7 @@ EmitValue transformer_norm_backward(Model *self, const Norm *norm, EmitValue dy)
 #define DROPOUT_SHARE  0.1
 #define DROPOUT_FACTOR 40503 /* of bits, which are taken modulo 65536 */
 
-/* The kept elements of x over their share. */
+/* Emits the kept elements of x over their share. */
 static EmitValue dropout_apply(Model *self, const Dropout *dropout, EmitValue x) {
     Emitter *emitter = &self->emitter;
     if (!dropout->is_used) return x;
@@ -315,7 +315,8 @@ Attention transformer_attention_make(Model *self, bool is_causal, bool is_self, 
     return attention;
 }
 
-/* y [b, t, heads e] as [b, t, heads, e], or [b, t, groups, heads / groups, e] where several share a key. */
+/* Emits y [b, t, heads e] as [b, t, heads, e], or as [b, t, groups, heads / groups, e] if several share a
+ * key. */
 static EmitValue split_heads(Model *self, EmitValue y, int64_t heads, int64_t groups) {
     int64_t b = y.dimensions[0], t = y.dimensions[1], size = y.dimensions[2] / heads;
     const int64_t plain[] = {b, t, heads, size}, grouped[] = {b, t, groups, heads / groups, size};
@@ -330,7 +331,7 @@ static EmitValue merge_heads(Model *self, EmitValue x) {
     return emit_reshape(&self->emitter, x, 3, dimensions);
 }
 
-/* Rotary positions (Su et al. 2021) on [b, t, heads, e]; `sign` -1 turns back, for the gradient. */
+/* Emits rotary positions (Su et al. 2021) on [b, t, heads, e]; `sign` -1 turns back, for the gradient. */
 static EmitValue rotate(Model *self, EmitValue x, double sign) {
     static const int32_t time[] = {0}, place[] = {1}, into[] = {1, 3};
     Emitter *emitter = &self->emitter;
@@ -394,7 +395,7 @@ static double score_scale(const Attention *self) {
     return 1 / sqrt((double)self->q.dimensions[self->q.rank - 1]);
 }
 
-/* The next operator of a softmax without a kernel of its own. */
+/* Emits the next operator of a softmax without a kernel of its own. */
 static void next_softmax_operator(Model *self) {
     if (self->shape->has_plain_softmax && !is_flash(self)) emit_begin_kernel(&self->emitter, "kernel");
 }
@@ -588,7 +589,7 @@ Mlp transformer_mlp_make(Model *self, const char *path) {
 #define GELU_SCALE 0.7978845608028654 /* sqrt(2 / pi) */
 #define GELU_CUBE  0.044715
 
-/* tanh of gelu's approximation, sqrt(2 / pi) (x + 0.044715 x^3). */
+/* Emits tanh of gelu's approximation, sqrt(2 / pi) (x + 0.044715 x^3). */
 static EmitValue gelu_tanh(Emitter *emitter, EmitValue x, EmitValue square) {
     EmitValue cube = emit_binary(emitter, "multiply", square, x);
     EmitValue inside = emit_binary(emitter, "add", x, emit_scaled(emitter, "multiply", cube, GELU_CUBE));
@@ -601,7 +602,7 @@ static EmitValue gelu_forward(Emitter *emitter, EmitValue x) {
     return emit_binary(emitter, "multiply", x, share);
 }
 
-/* dy (s + x (1 - t^2) (a + 3 a c x^2) / 2) with t = tanh(a (x + c x^3)) and s = (1 + t) / 2. */
+/* Emits dy (s + x (1 - t^2) (a + 3 a c x^2) / 2) with t = tanh(a (x + c x^3)) and s = (1 + t) / 2. */
 static EmitValue gelu_backward(Emitter *emitter, EmitValue x, EmitValue dy) {
     EmitValue square = emit_binary(emitter, "multiply", x, x);
     EmitValue tanh = gelu_tanh(emitter, x, square);

@@ -171,7 +171,7 @@ static AmStatus check_shape(const CudaProductShape *shape, AmError *error) {
     return AM_OK;
 }
 
-/* The layout of a matrix [rows, columns], or of its transpose if that is in memory. */
+/* Makes the layout of a matrix [rows, columns], or of its transpose if that is in memory. */
 static AmStatus make_layout(cublasLtMatrixLayout_t *layout, const CudaMatrix *matrix, int64_t rows,
                             int64_t columns, int64_t batch, AmError *error) {
     int64_t outer = matrix->transposed ? columns : rows, inner = matrix->transposed ? rows : columns;

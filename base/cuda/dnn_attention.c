@@ -99,7 +99,7 @@ static int32_t mask(CudaAttention *self, int32_t scores, const int64_t sizes[DNN
     return scores;
 }
 
-/* Scaled scores with their bias. */
+/* Adds the scaled scores with their bias, and returns their array. */
 static int32_t add_scores(CudaAttention *self, int32_t queries, int32_t keys, int32_t scale,
                           const int64_t sizes[DNN_RANK]) {
     int32_t scores = dnn_graph_virtual(self->graph, DTYPE_F32, sizes);
@@ -137,8 +137,8 @@ static void build_forward(CudaAttention *self) {
     dnn_graph_multiply_matrices(graph, weights, values, add_array(self, ATTENTION_OUTPUT, false));
 }
 
-/* The sum over rows of the transpose of `weights` and an array, for keys or values: with groups of queries,
- * of each query head first. */
+/* Adds the sum over rows of the transpose of `weights` and an array, for keys or values. With groups of
+ * queries the first sum is of each query head. */
 static void add_key_gradient(CudaAttention *self, int32_t weights, int32_t array,
                              CudaAttentionArray gradient) {
     const CudaAttentionShape *shape = &self->shape;

@@ -145,7 +145,7 @@ static void write_cache(const CudaImage *image, Arena *arena, const char *path) 
     file_write(path, file, (size_t)image->bytes + DIGEST + 1, NULL);
 }
 
-/* NVRTC's log; "" without one. */
+/* Returns NVRTC's log; "" without one. */
 static const char *log_of(nvrtcProgram program, Arena *arena) {
     size_t size = 0;
     if (nvrtc.nvrtcGetProgramLogSize(program, &size) != NVRTC_SUCCESS || size <= 1) return "";

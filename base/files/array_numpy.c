@@ -91,7 +91,7 @@ static bool accept(Literal *literal, const char *token) {
     return true;
 }
 
-/* A quoted string without escapes, cut to the room there is. */
+/* Reads a quoted string without escapes, cut to the size of the buffer. */
 static bool read_string(Literal *literal, char *text, size_t room) {
     if (!accept(literal, "'") && !accept(literal, "\"")) return false;
     char quote = literal->at[-1];
@@ -103,7 +103,7 @@ static bool read_string(Literal *literal, char *text, size_t room) {
     return accept(literal, quote == '\'' ? "'" : "\"");
 }
 
-/* A description that is a list (a structure) is skipped to its bracket. */
+/* Reads a description. One that is a list (a structure) is skipped to its bracket. */
 static bool read_description(Literal *literal, char *text, size_t room) {
     text[0] = '\0';
     if (!accept(literal, "[")) return read_string(literal, text, room);
@@ -204,8 +204,8 @@ static AmStatus read_header(Source source, int64_t size, ArrayEntry *entry, int6
     return AM_OK;
 }
 
-/* Column-major to row-major: walks the target in order, and for each element
- * adds up where the source has it. */
+/* Transposes column-major to row-major: walks the target in order, and adds up the place in the source for
+ * each element. */
 static void transpose_fortran(const ArrayEntry *entry, const unsigned char *source, unsigned char *target) {
     size_t width = (size_t)dtype_bytes(entry->type);
     int64_t index[ARRAY_MAX_RANK] = {0}, strides[ARRAY_MAX_RANK], stride = 1, at = 0;
@@ -339,7 +339,7 @@ static AmStatus open_data(ArrayFile *file, const ArrayEntry *entry, Source *sour
     return status;
 }
 
-/* Reading to the end also checks the checksum. */
+/* Checks the checksum by reading to the end. */
 static AmStatus check_end(Source source, const ArrayFile *file, const ArrayEntry *entry, AmError *error) {
     char past_end;
     if (zip_fread(source.entry, &past_end, 1) == 0) return AM_OK;
@@ -387,7 +387,7 @@ fail:
     return status;
 }
 
-/* Version 1 prefix and dict, padded so that the data starts at a multiple of 64. */
+/* Makes the prefix of version 1 and the dict, padded so that the data starts at a multiple of 64. */
 static void make_header(Text *text, const ArrayToWrite *array) {
     Text dict = {0};
     text_append(&dict, "{'descr': '%s', 'fortran_order': False, 'shape': (", TYPE_NAMES[array->type]);

@@ -16,7 +16,7 @@
 
 static const int64_t TURNED_AT_ONCE = (int64_t)4 << 20;
 
-/* A descriptor of its own on the array's file, or on its unpacked bytes. */
+/* Opens a descriptor of its own on the array's file, or on its unpacked bytes. */
 static AmStatus open_bytes(ArrayRows *rows, ArrayFile *file, const ArrayEntry *entry, AmError *error) {
     struct ArrayFileHandle *handle = file->handle;
     if (handle->format->find(file, entry, &rows->start)) {

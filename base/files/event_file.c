@@ -67,7 +67,7 @@ static void add_bytes(Message *message, int field, const void *bytes, size_t cou
     add(message, bytes, count);
 }
 
-/* Event {wall_time, step}. */
+/* Begins an Event {wall_time, step}. */
 static void begin_event(Message *message, int64_t step) {
     struct timespec now = {0};
     uint64_t bits;
@@ -95,7 +95,7 @@ static AmStatus write_record(EventFile *events, const Message *event, AmError *e
     return am_fail(error, AM_ERROR_RUNTIME, events->path, "writing failed: %s", strerror(errno));
 }
 
-/* The folder and those that it is in. */
+/* Makes the folder and its parents. */
 static bool make_folder(const char *folder) {
     char path[4096];
     size_t length = strlen(folder);

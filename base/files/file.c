@@ -34,7 +34,7 @@ typedef struct Buffer {
     size_t length, capacity;
 } Buffer;
 
-/* Room for at least `free_bytes` more, and one byte for the final NUL. */
+/* Makes room for at least `free_bytes` more, and one byte for the final NUL. */
 static AmStatus buffer_reserve(Buffer *buffer, size_t free_bytes, AmError *error) {
     size_t needed = buffer->length + free_bytes + 1;
     if (needed <= buffer->capacity) return AM_OK;
@@ -513,7 +513,7 @@ AmStatus file_check_writable(const char *path, AmError *error) {
     return status;
 }
 
-/* One gzip member without a time stamp, so equal content is equal bytes. */
+/* Compresses to one gzip member without a time stamp, so that equal content is equal bytes. */
 static AmStatus compress_gzip(Buffer *out, const void *data, size_t length, AmError *error) {
     z_stream stream = {0};
     if (deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY) !=

@@ -196,14 +196,14 @@ static bool is_safetensors(const unsigned char *bytes, int64_t length) {
     return header >= 2 && header <= (uint64_t)length;
 }
 
-/* jax.export: a flatbuffer (a small offset in its first four bytes) that holds MLIR bytecode. */
+/* Recognises jax.export: a flatbuffer (a small offset in its first four bytes) that holds MLIR bytecode. */
 static bool is_jax_export(const unsigned char *bytes, int64_t length) {
     return length > 64 && bytes[0] >= 4 && bytes[1] == 0 && bytes[2] == 0 && bytes[3] == 0 &&
            contains((const char *)bytes, length, SEARCHED_BYTES, "ML\xefR", 4);
 }
 
-/* TensorFlow's SavedModel and ONNX begin with field 1, a small number, then a message or string as field 2.
- */
+/* Recognises TensorFlow's SavedModel and ONNX, which begin with field 1, a small number, then a message or
+ * string as field 2. */
 static bool is_varint_message(const unsigned char *bytes, int64_t length) {
     return length > 3 && bytes[0] == 0x08 && bytes[1] < 0x20 && (bytes[2] == 0x12 || bytes[2] == 0x1a);
 }

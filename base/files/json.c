@@ -33,7 +33,7 @@ AmStatus json_parse(json_t **root, const char *source, const char *text, size_t 
     return json_fail_syntax(error, source, text, (int64_t)length, at, fault.text);
 }
 
-/* The member, or an error with the expected type. */
+/* Returns the member, or an error with the expected type. */
 static AmStatus require(json_t **value, json_t *object, const char *key, const char *expected,
                         const char *source, const char *where, AmError *error) {
     if (!json_is_object(object)) {

@@ -50,7 +50,7 @@ bool json_scan_word(JsonScanner *scanner, const char *word) {
     return true;
 }
 
-/* Four hexadecimal digits; -1 if they are not. */
+/* Reads four hexadecimal digits; -1 if there are others. */
 static int32_t read_hex(const char *text, int64_t left) {
     int32_t value = 0;
     for (int64_t i = 0; i < 4; i++) {

@@ -38,7 +38,7 @@ static void set_ending(char *path, const char ending[5]) {
     memcpy(path + strlen(path) - 4, ending, 5);
 }
 
-/* NAME.idx beside NAME.bin, where it is Megatron's; C heap, or NULL. */
+/* Returns NAME.idx beside NAME.bin, if it is Megatron's, on the C heap; or NULL. */
 static char *find_index(const char *path) {
     unsigned char start[9];
     if (!has_suffix(path, ".bin") && !has_suffix(path, ".idx")) return NULL;

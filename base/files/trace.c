@@ -88,7 +88,7 @@ void trace_append_counter(Text *text, int32_t device, const char *name, double s
     append_notes(text, notes, note_count);
 }
 
-/* A metadata event of a device, or of one of its streams. */
+/* Appends a metadata event of a device, or of one of its streams. */
 static void append_metadata(Text *text, const char *what, int32_t device, int32_t stream) {
     append_separator(text);
     text_append(text, "{\"ph\":\"M\",\"name\":\"%s\",\"pid\":%d", what, device);

@@ -26,7 +26,7 @@ static bool read_record(const FileParts *file, uint64_t place, int64_t bytes, co
     return memcmp(record, signature, 4) == 0;
 }
 
-/* The last end record whose comment ends where the file does. */
+/* Finds the last end record whose comment ends where the file does. */
 static bool find_end(const FileParts *file, int64_t *place, unsigned char end[END_BYTES]) {
     int64_t bytes = file->bytes < END_BYTES + LONGEST_COMMENT ? file->bytes : END_BYTES + LONGEST_COMMENT;
     unsigned char *tail = malloc((size_t)bytes + 1);

@@ -35,7 +35,7 @@ static FILE *open_below(const char *root, const char *path) {
     return length > 0 && (size_t)length < sizeof name ? fopen(name, "re") : NULL;
 }
 
-/* "HIERARCHY:CONTROLLERS:PATH". */
+/* Finds a line "HIERARCHY:CONTROLLERS:PATH". */
 static bool find_group(Hierarchy *self, const char *root) {
     char line[LINE_ROOM];
     FILE *file = open_below(root, "/proc/self/cgroup");
@@ -52,7 +52,7 @@ static bool find_group(Hierarchy *self, const char *root) {
     return is_found;
 }
 
-/* "ID PARENT DEVICE ROOT FOLDER OPTIONS... - TYPE SOURCE OPTIONS". */
+/* Finds a line "ID PARENT DEVICE ROOT FOLDER OPTIONS... - TYPE SOURCE OPTIONS". */
 static void find_mount(Hierarchy *self, const char *root) {
     char line[LINE_ROOM], type[TYPE_ROOM], options[LINE_ROOM];
     FILE *file = open_below(root, "/proc/self/mountinfo");

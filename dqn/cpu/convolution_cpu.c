@@ -34,7 +34,7 @@ static void lay_out_columns(const NetworkFilter *filter, const Real *inputs, Rea
         }
 }
 
-/* inputs[channels, length] += every column at the place it was taken from. */
+/* Adds every column to inputs[channels, length], at the place from which it was taken. */
 static void add_columns(const NetworkFilter *filter, const Real *columns, Real *inputs) {
     int32_t count = filter->output_length, stride = filter->stride;
     for (int32_t c = 0; c < filter->channels; c++)
@@ -78,8 +78,7 @@ const Real *convolutions_forward(const Network *network, const Real *parameters,
     return inputs;
 }
 
-/* One row's share of the gradients; `below` (NULL: not wanted) is the derivative
- * by the inputs. */
+/* Adds one row's share of the gradients; `below` (or NULL) gets the derivative by the inputs. */
 static void filter_backward(const NetworkFilter *filter, const Real *parameters, Real *columns,
                             const Real *inputs, const Real *output_gradients, Real *gradients, Real *below) {
     int32_t count = filter->output_length, taps = filter->channels * filter->width;

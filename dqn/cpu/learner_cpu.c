@@ -119,7 +119,7 @@ static double loss_of_batch(LearnerCpu *learner, const float *choosing) {
                                   learner->output_gradients);
 }
 
-/* Update number `update`, counted from 0. */
+/* Runs update number `update`, counted from 0. */
 static void one_update(LearnerCpu *learner, int64_t update) {
     const LearnerSettings *settings = &learner->base.settings;
     const Network *network = &learner->base.network;

@@ -107,7 +107,7 @@ static void threaded_free(Learner *base) {
     free(learner);
 }
 
-/* A copy of the transition in the next row of the bank. */
+/* Copies the transition to the next row of the bank. */
 static void put(Bank *bank, const Transition *transition, const NetworkShape *shape) {
     size_t size = (size_t)shape->observation_size, actions = (size_t)shape->action_count;
     size_t row = (size_t)bank->count++;

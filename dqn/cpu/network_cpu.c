@@ -12,7 +12,7 @@
 #include "dqn/cpu/convolution_cpu.h"
 #include "dqn/cpu/product_cpu.h"
 
-/* outputs[batch, layer outputs] = inputs W + b. */
+/* Computes outputs[batch, layer outputs] = inputs W + b. */
 static void layer_forward(const NetworkLayer *layer, const Real *parameters, const Real *inputs,
                           int32_t batch, Real *outputs) {
     dqn_product(&(DqnProduct){.rows = batch,
@@ -28,14 +28,14 @@ static void layer_forward(const NetworkLayer *layer, const Real *parameters, con
                               .out = outputs});
 }
 
-/* sums[atoms] over the actions of one row, numbers[actions, atoms]. */
+/* Computes sums[atoms] over the actions of one row, numbers[actions, atoms]. */
 static inline void sum_actions(const Real *numbers, int32_t actions, int32_t atoms, Real *sums) {
     for (int32_t z = 0; z < atoms; z++) sums[z] = 0;
     for (int32_t a = 0; a < actions; a++, numbers += atoms)
         for (int32_t z = 0; z < atoms; z++) sums[z] += numbers[z];
 }
 
-/* values[batch, actions, atoms] from head[batch, 1 + actions, atoms]. */
+/* Computes values[batch, actions, atoms] from head[batch, 1 + actions, atoms]. */
 static inline void dueling_values(const Real *head, int32_t batch, int32_t actions, const int32_t atoms,
                                   Real *values) {
     Real base[NETWORK_MAX_ATOMS];
@@ -49,7 +49,7 @@ static inline void dueling_values(const Real *head, int32_t batch, int32_t actio
     }
 }
 
-/* head[batch, 1 + actions, atoms], derivatives, from those of the values. */
+/* Computes the derivatives by head[batch, 1 + actions, atoms] from those by the values. */
 static inline void dueling_gradients(const Real *value_gradients, int32_t batch, int32_t actions,
                                      const int32_t atoms, Real *head) {
     Real mean[NETWORK_MAX_ATOMS];
@@ -79,7 +79,7 @@ void network_forward(const Network *network, const Real *parameters, NetworkPass
     } else memcpy(values, pass->outputs[head], sizeof(Real) * (size_t)batch * (size_t)(actions * atoms));
 }
 
-/* weights and biases of one layer, from outputs' derivatives. */
+/* Computes the derivatives by weights and biases of one layer from those by its outputs. */
 static void layer_backward(const NetworkLayer *layer, const Real *inputs, int32_t batch,
                            const Real *output_gradients, Real *gradients) {
     dqn_product(&(DqnProduct){.rows = layer->inputs,
@@ -100,7 +100,7 @@ static void layer_backward(const NetworkLayer *layer, const Real *inputs, int32_
     }
 }
 
-/* below[batch, inputs]: the derivatives by the layer's inputs before their relu. */
+/* Computes below[batch, inputs]: the derivatives by the layer's inputs before their relu. */
 static void layer_below(const NetworkLayer *layer, const Real *parameters, const Real *inputs, int32_t batch,
                         const Real *output_gradients, Real *below) {
     dqn_product(&(DqnProduct){.rows = batch,

@@ -23,7 +23,7 @@ AmStatus noise_create(Noise *noise, Arena *arena, const Network *network, AmErro
     return noise->means ? AM_OK : am_fail_memory(error, network->mean_count * (int64_t)sizeof(Real));
 }
 
-/* factors[count] = f(e) of the numbers from `index` on; advances `index`. */
+/* Draws factors[count] = f(e) of the numbers from `index` on; advances `index`. */
 static void draw_factors(Real *factors, int32_t count, uint64_t seed, uint64_t number, uint64_t *index) {
     for (int32_t k = 0; k < count; k++) {
         double normal = random_normal_at(seed, number, (*index)++);
@@ -40,7 +40,7 @@ void noise_draw(Noise *noise, const Network *network, uint64_t seed, NoiseStream
     }
 }
 
-/* sums[count] = means + deviations scale factors. */
+/* Computes sums[count] = means + deviations scale factors. */
 static void add_noise(Real *sums, const Real *means, const Real *deviations, Real scale, const Real *factors,
                       int32_t count) {
     for (int32_t k = 0; k < count; k++) sums[k] = means[k] + deviations[k] * (scale * factors[k]);

@@ -54,7 +54,7 @@ static const StripKind KINDS[] = {
 
 enum { PIECE = 128, MOST_LANES = 16, ROWS_ASIDE = 32 };
 
-/* copy[depth, width] of b's columns, 0 from `columns` on. */
+/* Copies [depth, width] of b's columns, 0 from `columns` on. */
 static void copy_columns(const Real *b, int64_t b_depth, int64_t b_column, int32_t depth, int32_t columns,
                          int32_t width, Real *copy) {
     if (columns < width) memset(copy, 0, sizeof(Real) * (size_t)depth * (size_t)width);
@@ -91,7 +91,7 @@ static void run_narrow(const StripKind *kind, const Strip *strip, int32_t column
     }
 }
 
-/* The strip of `columns` columns from `column` on; `vectors` of lanes hold them. */
+/* Multiplies the strip of `columns` columns from `column` on; `vectors` of lanes hold them. */
 static void run_strip(const StripKind *kind, const DqnProduct *product, int32_t column, int32_t columns,
                       int32_t vectors) {
     Real copy[PIECE * 2 * MOST_LANES];

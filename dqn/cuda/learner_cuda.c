@@ -120,7 +120,7 @@ static AmStatus flush(LearnerCuda *learner, AmError *error) {
                       "waiting for a copy to the device", error);
 }
 
-/* A transition as dqn_store reads it. */
+/* Packs a transition for dqn_store. */
 static void pack(float *to, const Transition *transition, const NetworkShape *shape) {
     size_t size = (size_t)shape->observation_size, actions = (size_t)shape->action_count;
     bool follows = (float)transition->discount != 0;
@@ -182,7 +182,7 @@ static AmStatus cuda_values(Learner *base, const float *observations, int32_t co
     return AM_OK;
 }
 
-/* Forward by both networks, the loss, and backward. */
+/* Runs both networks forward, the loss, and one backward. */
 static AmStatus run_networks(LearnerCuda *learner, AmError *error) {
     const UpdateCuda *update = &learner->update;
     const PassCuda *passes = learner->passes;
@@ -467,7 +467,7 @@ static void reserve_arrays(LearnerCuda *learner) {
         memory_reserve(&learner->memory, arrays[i].place, arrays[i].bytes);
 }
 
-/* The description of the network for the kernels, when its arrays have addresses. */
+/* Describes the network for the kernels, once its arrays have addresses. */
 static void describe_network(LearnerCuda *learner) {
     const NetworkCuda *network = &learner->network;
     UpdateCuda *update = &learner->update;
@@ -510,7 +510,7 @@ static AmStatus allocate_pinned(LearnerCuda *learner, AmError *error) {
     return AM_OK;
 }
 
-/* The settings as the kernels take them, and the sizes of the staging area. */
+/* Sets the settings of the kernels, and the sizes of the staging area. */
 static void set_sizes(LearnerCuda *learner) {
     const LearnerSettings *settings = &learner->base.settings;
     const NetworkShape *shape = &settings->shape;

@@ -287,7 +287,7 @@ static AmStatus filter_forward(const NetworkCuda *self, const PassCuda *pass, in
     return dqn_cuda_launch(self->map, blocks, pass->rows, DQN_CUDA_THREADS, self->stream, arguments, error);
 }
 
-/* A kernel over a matrix [rows, columns], a thread for TILE results in a column. */
+/* Launches a kernel over a matrix [rows, columns], a thread for TILE results in a column. */
 static AmStatus launch_tiles(const NetworkCuda *self, CUfunction function, int64_t rows, int64_t columns,
                              void **arguments, AmError *error) {
     int64_t items = (rows + TILE - 1) / TILE * columns;

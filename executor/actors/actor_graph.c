@@ -149,7 +149,7 @@ AmStatus actors_gate(ActorGraph *graph, int32_t actor, ActorReady *ready, void *
     return AM_OK;
 }
 
-/* The edges of every actor, in the order of adding; the counters as before the first iteration. */
+/* Lists the edges of every actor, in the order of adding, with the counters before the first iteration. */
 static AmStatus list_edges(ActorGraph *graph, AmError *error) {
     int32_t *in = ARENA_ARRAY(&graph->arena, int32_t, graph->edge_count + 1);
     int32_t *out = ARENA_ARRAY(&graph->arena, int32_t, graph->edge_count + 1);

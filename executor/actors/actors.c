@@ -23,7 +23,7 @@
 enum { MESSAGES_AT_ONCE = 64, IN_WORK = INT32_MAX / 2, POLLS = 64 };
 #define POLL_SECONDS 50e-6
 
-/* Smaller priority, then earlier step, then earlier added. */
+/* Compares by smaller priority, then earlier step, then earlier added. */
 static bool is_better(const ActorGraph *graph, int32_t a, int32_t b) {
     const ActorState *x = &graph->actors[a], *y = &graph->actors[b];
     if (x->actor.priority != y->actor.priority) return x->actor.priority < y->actor.priority;
@@ -75,7 +75,7 @@ static void list_if_ready(ActorWorker *worker, int32_t a) {
     worker->gated[worker->gated_count++] = a;
 }
 
-/* A message to an actor of this worker. */
+/* Receives a message to an actor of this worker. */
 static void receive(ActorWorker *worker, InboxMessage message) {
     ActorEdge *edge = &worker->graph->edges[message.edge];
     int32_t a = message.kind == INBOX_REQ ? edge->consumer : edge->producer;
@@ -165,7 +165,7 @@ static void follow_last_step(ActorWorker *worker) {
     }
 }
 
-/* How many of the actor's edges do not let it fire. */
+/* Counts the actor's edges that do not let it fire. */
 static int32_t count_missing(const ActorGraph *graph, const ActorState *state) {
     int32_t missing = 0;
     for (int32_t k = 0; k < state->in_count; k++) {
@@ -269,7 +269,7 @@ static AmStatus query_gates(ActorWorker *worker, AmError *error) {
     return AM_OK;
 }
 
-/* Until there is news or a gate has opened. */
+/* Waits until there is a message or a gate has opened. */
 static AmStatus wait_for_work(ActorWorker *worker, AmError *error) {
     ActorGraph *graph = worker->graph;
     ActorWatch watch = {.seen = -1};

@@ -43,7 +43,7 @@ static Class iota_class(const CausalSearch *self, const ProgramInstruction *inst
                                                     : ANY;
 }
 
-/* A vector of integers that the region is given, by row or by key, may be positions. */
+/* Returns the class of a parameter. A vector of integers by row or by key may be positions. */
 static Class parameter_class(const CausalSearch *self, int32_t value) {
     const ValueLabels *labels = &self->blocks->labels.values[value];
     Dtype type = self->blocks->region->values[value].shape.type;
@@ -74,7 +74,8 @@ static bool note_positions(CausalSearch *self, int32_t value) {
     return false;
 }
 
-/* A comparison of row and key, where the key is larger; ANY if the row's own key is masked too. */
+/* Returns the class of a comparison of row and key, where the key is larger; ANY if the row's own key is
+ * masked too. */
 static Class comparison_class(const char *direction, Class left, Class right) {
     bool is_less = direction[0] == 'L', is_greater = direction[0] == 'G', is_equal = direction[1] == 'E';
     bool row_first = left == ROW_INDEX;

@@ -157,7 +157,8 @@ static AmStatus divide_scores(RegionBlocks *self, Arena *arena, bool joins, AmEr
     return AM_OK;
 }
 
-/* Constants, indices, and what is computed from them element by element: any stage makes its own. */
+/* Returns whether every stage computes the value itself: constants, indices, and element-wise results of
+ * them. */
 static bool is_free(const RegionBlocks *self, const ProgramInstruction *instruction) {
     if (ir_is_matrix_product(instruction->opcode) || instruction->opcode == IR_REDUCE) return false;
     for (int32_t k = 0; k < instruction->operand_count; k++) {

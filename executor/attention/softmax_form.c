@@ -46,7 +46,7 @@ static SoftmaxTerm reduce(SoftmaxSearch *self, const ProgramInstruction *instruc
     return (SoftmaxTerm){.kind = TERM_MAXIMUM};
 }
 
-/* The gradient of the scores, g e / l - r e / l^2, times `*factor`. */
+/* Recognises the gradient of the scores, g e / l - r e / l^2, times `*factor`. */
 static bool is_score_gradient(const SoftmaxTerm *a, double *factor) {
     static const int32_t first[SYMBOLS] = {1, -1, 1, 0}, second[SYMBOLS] = {1, -2, 0, 1};
     if (a->kind != TERM_POLYNOMIAL || a->count != 2) return false;
@@ -98,7 +98,7 @@ static SoftmaxTerm multiply_matrices(SoftmaxSearch *self, const ProgramInstructi
     return made;
 }
 
-/* The positions of rows or keys: an iota, or a parameter that counts. */
+/* Returns the positions of rows or keys: an iota, or a parameter that counts. */
 static SoftmaxTerm position(const SoftmaxSearch *self, int32_t label, int64_t first) {
     if (label != self->form->row && label != self->form->key) return softmax_other();
     return (SoftmaxTerm){.kind = TERM_POSITION,
@@ -202,7 +202,7 @@ int32_t softmax_form_width(const SoftmaxForm *form, int32_t value) {
     return width;
 }
 
-/* The key: a label of the scores and of their operand without rows only. */
+/* Finds the key: a label of the scores and of their operand without rows only. */
 static AmStatus find_sides(SoftmaxSearch *self, AmError *error) {
     SoftmaxForm *form = self->form;
     const RegionLabels *labels = &form->blocks.labels;

@@ -55,7 +55,7 @@ bool softmax_is_statistic(const SoftmaxSearch *self, int32_t value) {
     return dtype_is_floating(self->region->values[value].shape.type);
 }
 
-/* A product of operands as the slopes g, a statistic as the sum l. */
+/* Takes a product of operands as the slopes g, a statistic as the sum l. */
 static SoftmaxTerm as_polynomial(SoftmaxSearch *self, const SoftmaxTerm *term) {
     if (term->kind == TERM_PRODUCT) {
         softmax_settle(self, &self->form->output_gradient, term->parameter);

@@ -23,7 +23,7 @@ static void end(Text *text) {
     text_append_string(text, "}\n");
 }
 
-/* v1 = x op x, v2 = v1 op x, ...; functions take one operand and are followed by nothing. */
+/* Appends v1 = x op x, v2 = v1 op x, ...; functions take one operand and end the chain. */
 static void append_chain(Text *text, const char *operation, int64_t n, int32_t length, const char *type,
                          bool is_unary) {
     begin(text);
@@ -60,7 +60,7 @@ static void narrow_chain(Text *text, const char *operation, const int64_t *n) {
     append_chain(text, operation, n[0], CHAIN, "bf16", false);
 }
 
-/* To s32 and back again. */
+/* Appends conversions to s32 and back. */
 static void append_conversions(Text *text, int64_t n, int32_t length) {
     begin(text);
     text_append(text, "  v0 = f32[%" PRId64 "]{0} parameter(0)\n", n);
@@ -80,7 +80,7 @@ static void conversions(Text *text, const char *operation, const int64_t *n) {
     append_conversions(text, n[0], CHAIN);
 }
 
-/* The sum of CHAIN parameters. */
+/* Appends the sum of CHAIN parameters. */
 static void many_inputs(Text *text, const char *operation, const int64_t *n) {
     begin(text);
     for (int32_t k = 0; k < CHAIN; k++)
@@ -96,7 +96,7 @@ static void shorter_chain(Text *text, const char *operation, const int64_t *n) {
     append_chain(text, operation, n[0], CHAIN - 1, "f32", false);
 }
 
-/* A chain with a constant for each operator but the first. */
+/* Appends a chain with a constant for each operator but the first. */
 static void constants(Text *text, const char *operation, const int64_t *n) {
     begin(text);
     text_append(text, "  v0 = f32[%" PRId64 "]{0} parameter(0)\n  v1 = f32[%" PRId64 "]{0} %s(v0, v0)\n",
@@ -109,7 +109,7 @@ static void constants(Text *text, const char *operation, const int64_t *n) {
     end(text);
 }
 
-/* A chain with a vector of sixteen for each operator but the first, the same in every row. */
+/* Appends a chain with a vector of sixteen for each operator but the first, the same in every row. */
 static void repeated_inputs(Text *text, const char *operation, const int64_t *n) {
     int64_t r = 16, rows = over(n[0], r);
     begin(text);
@@ -126,7 +126,7 @@ static void repeated_inputs(Text *text, const char *operation, const int64_t *n)
     end(text);
 }
 
-/* All values of a chain of four. */
+/* Appends a chain of four, all of whose values are outputs. */
 static void four_outputs(Text *text, const char *operation, const int64_t *n) {
     begin(text);
     text_append(text, "  v0 = f32[%" PRId64 "]{0} parameter(0)\n", n[0]);
@@ -143,7 +143,7 @@ static void chain_of_four(Text *text, const char *operation, const int64_t *n) {
     append_chain(text, operation, n[0], 4, "f32", false);
 }
 
-/* x + rows that come in sequences of n[2] alike: [n / row / rows, rows, row]. */
+/* Appends x + rows of which n[2] equal ones follow each other: [n / row / rows, rows, row]. */
 static void row_input(Text *text, const char *operation, const int64_t *n) {
     int64_t row = n[1], rows = n[2], sequences = over(n[0], row * rows);
     begin(text);
@@ -160,7 +160,7 @@ static void no_row_input(Text *text, const char *operation, const int64_t *n) {
     append_chain(text, operation, over(n[0], n[1] * n[2]) * n[1] * n[2], 1, "f32", false);
 }
 
-/* x + a matrix that lies transposed. */
+/* Appends x + a transposed matrix. */
 static void strided_input(Text *text, const char *operation, const int64_t *n) {
     int64_t columns = 32, rows = over(n[0], columns);
     begin(text);
@@ -173,8 +173,8 @@ static void strided_input(Text *text, const char *operation, const int64_t *n) {
     end(text);
 }
 
-/* [products, rows, depth] by [products, depth, columns], or with the last two dimensions exchanged; one
- * product has no first dimension. */
+/* Appends a product [products, rows, depth] by [products, depth, columns], or with the last two dimensions
+ * exchanged; one product has no first dimension. */
 static void append_product(Text *text, const char *type, const int64_t *n, bool left_transposed,
                            bool right_transposed) {
     int64_t left_rows = left_transposed ? n[3] : n[1], left_columns = left_transposed ? n[1] : n[3];

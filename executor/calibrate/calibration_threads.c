@@ -112,7 +112,7 @@ static void add_collective(ProgramInstruction *instruction, Arena *arena, const 
     instruction->collective = collective;
 }
 
-/* All of it from the first rank of the group to the second, the only ones that have to do with it. */
+/* Makes the instruction a transfer of the whole array from the first rank of the group to the second. */
 static void add_transfer(ProgramInstruction *instruction, Arena *arena, const Shapes *shapes,
                          const int32_t *group, int32_t own) {
     ProgramPiece *piece = ARENA_ARRAY(arena, ProgramPiece, 1);
@@ -141,7 +141,7 @@ typedef struct Needs {
     int64_t operand, result, scratch;
 } Needs;
 
-/* The call of one case: a program of one instruction, from value 0 to value 1. */
+/* Prepares the call of one case: a program of one instruction, from value 0 to value 1. */
 static AmStatus prepare_case(Member *member, int32_t c, const ProgramInstruction **result, Needs *needs) {
     Arena *arena = &member->arena;
     const ProbeCase *of = &member->timer->cases[c];
@@ -209,7 +209,7 @@ static void close_member(Member *member) {
     arena_free(&member->arena);
 }
 
-/* In the rank's thread, as a run begins. */
+/* Starts the back ends in the rank's thread, before the first case. */
 static AmStatus start(Member *member) {
     KernelDevice *device = member->timer->devices[member->rank];
     Comm *comm = &member->timer->comms[member->rank];
@@ -244,7 +244,7 @@ static int32_t in_a_row(const CaseTimer *timer) {
     return timer->cases[timer->current].bytes > long_bytes ? LEAST_IN_A_ROW : MOST_IN_A_ROW;
 }
 
-/* Some calls in a row, or their record, as executable_run() does it. */
+/* Issues some calls in a row, or their record, as executable_run() does. */
 static AmStatus issue_row(Member *member, const CommCall *call) {
     Comm *comm = &member->timer->comms[member->rank];
     const KernelBackEnd *kernels = comm->device->back_end;
@@ -338,7 +338,7 @@ static int32_t least_iterations(const CaseTimer *timer) {
     return timer->ranks->stopwatch ? LEAST_QUEUED_ITERATIONS : LEAST_ITERATIONS;
 }
 
-/* Called by the first rank, before the first series of a case. */
+/* Begins a case: the first rank calls it before the first series. */
 static void begin_case(CaseTimer *timer) {
     double now = clock_seconds(), left = timer->end - now;
     timer->cases[timer->current].seconds = -1;
@@ -350,7 +350,7 @@ static void begin_case(CaseTimer *timer) {
     timer->patience = fmin(patience, left / (timer->case_count - timer->current));
 }
 
-/* Called by the first rank, when all have ended a series: decides on the next one and its length. */
+/* Decides on the next series and its length: the first rank calls it when all have ended one. */
 static void plan_next(CaseTimer *timer) {
     double seconds = time_series(timer), spent = clock_seconds() - timer->begun;
     double *least = &timer->cases[timer->current].seconds;
@@ -377,7 +377,7 @@ static void run_series(Member *member) {
     note_failure(member);
 }
 
-/* Every thread comes to every barrier, also one that failed. */
+/* Runs a rank's thread. Every thread waits at every barrier, even after a failure. */
 static void *run_member(void *argument) {
     Member *member = argument;
     CaseTimer *timer = member->timer;

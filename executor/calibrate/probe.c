@@ -71,9 +71,9 @@ static AmStatus run(Probe *self, Work work, int32_t detail, int64_t size, int32_
     }
 }
 
-/* The time of one run: the best of some series, each as long as the clock needs
- * by the best so far, so that a stumble at first does not make them short. The
- * first run of all warms up, and counts where runs are long. */
+/* Returns the time of one run: the best of some series, each as long as the clock needs by the best so far,
+ * so that one slow first run does not shorten them. The first run of all warms up, and counts if runs are
+ * long. */
 static AmStatus measure(Probe *self, Work work, int32_t detail, int64_t size, double *seconds) {
     double first;
     TRY(run(self, work, detail, size, 1, &first));
@@ -127,7 +127,7 @@ static double best_rate(const Series *series, double launch) {
     return best > 0 ? best : rate_of(series, series->count - 1, launch);
 }
 
-/* [size, fraction of the peak] */
+/* Returns [size, fraction of the peak] as JSON. */
 static json_t *curve(const Series *series, double launch) {
     json_t *points = json_array();
     double peak = best_rate(series, launch);
@@ -245,7 +245,7 @@ static AmStatus choose_back_end(const ProbeBackEnd **back_end, const char *devic
 #endif
 }
 
-/* One server for each run of equal devices; all of one name are measured once. */
+/* Measures one server for each run of equal devices; those of one name once. */
 static AmStatus measure_servers(Probe *self, json_t *types, json_t *servers, int32_t count) {
     json_t *server = NULL;
     for (int32_t k = 0; k < count; k++) {
@@ -294,7 +294,7 @@ static AmStatus measure_collectives(Probe *self, const ProbeRanks *ranks, double
     return status;
 }
 
-/* The link between neighbours stands for all. */
+/* Measures the link between neighbours, for all links. */
 static AmStatus measure_link(Probe *self, int32_t count, double seconds, json_t **link) {
     ProbeRanks ranks;
     TRY(open_device(self, 0));
@@ -369,7 +369,7 @@ fail:
     return status;
 }
 
-/* The part of the progress from `from` to `to`, and the time until which it is measured. */
+/* Begins the part of the progress from `from` to `to`, and sets the time until which it is measured. */
 static void begin_part(Probe *self, double begun, double seconds, double from, double to) {
     self->listener.from = from;
     self->listener.part = to - from;

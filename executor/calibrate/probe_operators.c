@@ -161,7 +161,7 @@ static void measure_series(Worker *worker, bool is_late) {
     worker->seconds = fmin(worker->seconds, seconds);
 }
 
-/* Called by the first thread, when all have ended their series: decides on another one. */
+/* Decides on another series: the first thread calls it when all have ended theirs. */
 static bool goes_on(const OperatorTrial *trial, double spent, int32_t series, bool is_late) {
     bool is_done = true;
     for (int32_t k = 0; k < trial->bench->ranks; k++) is_done &= trial->workers[k].is_done;
@@ -171,7 +171,7 @@ static bool goes_on(const OperatorTrial *trial, double spent, int32_t series, bo
            !(is_done || spent > pace->operator_seconds || series >= MOST_SERIES);
 }
 
-/* Every thread comes to every barrier, also one that failed; none where one is missing. */
+/* Runs a thread. It waits at every barrier, even after a failure, unless a thread is missing. */
 static void *work(void *argument) {
     Worker *worker = argument;
     OperatorTrial *trial = worker->trial;

@@ -130,7 +130,7 @@ static void note(const Checkpoint *self, const char *text) {
     else if (options->warnings) am_warn(options->warnings, "%s", text);
 }
 
-/* "TEXT: FILE: cause". */
+/* Notes "TEXT: FILE: cause". */
 static void note_error(Checkpoint *self, const char *text, const AmError *error) {
     char line[sizeof error->text + sizeof error->source + 128];
     snprintf(line, sizeof line, "%s: %s%s%s", text, error->source, error->source[0] ? ": " : "", error->text);
@@ -210,7 +210,7 @@ static AmStatus try_step(Checkpoint *self, int64_t step, bool *damaged, AmError 
     return status;
 }
 
-/* The folder's steps as process 0 sees them, newest first; in the arena. */
+/* Lists the folder's steps as process 0 sees them, newest first; in the arena. */
 static AmStatus list_steps(Checkpoint *self, int64_t **steps, int32_t *count, AmError *error) {
     ProcessGroup *processes = self->owner.processes;
     int64_t *list = NULL, total = 0;
@@ -390,7 +390,7 @@ static AmStatus check_shape(const CheckpointReader *reader, const CheckpointTens
                    tensor->path);
 }
 
-/* The ranks' parts of everything that is in the checkpoint. */
+/* Restores the ranks' shards of all tensors in the checkpoint. */
 static AmStatus restore(Checkpoint *self, AmError *error) {
     for (int32_t k = 0; k < self->owner.context->roles->parameter_count; k++) {
         if (!checkpoint_holds(self, k)) continue;
@@ -458,7 +458,7 @@ static bool is_due(const Checkpoint *self, int64_t steps) {
     return every > 0 && steps > self->first_step && steps % every == 0;
 }
 
-/* The save in work, if there is one, is over afterwards. */
+/* Finishes the save in work, if there is one. */
 static AmStatus finish_save(Checkpoint *self, AmError *error) {
     if (await_worker(self) == ITERATION_WRITTEN) TRY(checkpoint_collect(self, error));
     if (await_worker(self) == ITERATION_DONE) settle(self);

@@ -98,7 +98,7 @@ void checkpoint_image_take(CheckpointImage *image) {
     }
 }
 
-/* One more part of a tensor; its extents fall into one row of memory. */
+/* Adds a shard of a tensor; its extents are contiguous in memory. */
 static CheckpointPart *add_part(CheckpointTensor *tensor, Arena *arena) {
     CheckpointPart *parts = arena_grow(arena, tensor->parts, sizeof *parts * (size_t)tensor->part_count,
                                        sizeof *parts * ((size_t)tensor->part_count + 1));

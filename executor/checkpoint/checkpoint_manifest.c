@@ -67,7 +67,7 @@ static json_t *manifest_to_json(const CheckpointManifest *manifest) {
                      (int)manifest->rank_count, "files", files, "tensors", tensors);
 }
 
-/* The end of a manifest whose text before it is text[0..length). */
+/* Appends the end of a manifest whose text before it is text[0..length). */
 static void print_tail(char tail[TAIL_BYTES + 1], const char *text, size_t length) {
     char digest[DIGEST_ROOM];
     digest_bytes(digest, text, length);
@@ -101,7 +101,7 @@ static AmStatus read_digest(const ManifestReader *self, char digest[DIGEST_ROOM]
     return AM_OK;
 }
 
-/* A list of integers from `least` up; its length must be *count, or is set if that is -1. */
+/* Reads a list of integers from `least` up; its length must be *count, or is set if that is -1. */
 static AmStatus read_integers(const ManifestReader *self, int64_t **values, int32_t *count, json_t *object,
                               const char *key, int64_t least, const char *where) {
     json_t *list;
@@ -202,7 +202,7 @@ static AmStatus read_tensor(const ManifestReader *self, CheckpointTensor *tensor
     return read_parts(self, tensor, object, where);
 }
 
-/* No file but those of the directory itself. */
+/* Reads a file; only names in the directory itself are allowed. */
 static AmStatus read_file(const ManifestReader *self, CheckpointFile *file, json_t *object,
                           const char *where) {
     static const char *const keys[] = {"name", "bytes", "header_bytes", "digest", NULL};

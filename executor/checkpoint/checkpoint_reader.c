@@ -91,7 +91,7 @@ void checkpoint_reader_close(CheckpointReader *reader) {
     *reader = (CheckpointReader){0};
 }
 
-/* "DIRECTORY/NAME" for messages and for opening. */
+/* Writes "DIRECTORY/NAME" for messages and for opening. */
 static void file_path(char path[4096], const CheckpointReader *reader, int32_t number) {
     snprintf(path, 4096, "%s/%s", reader->directory, reader->manifest.files[number].name);
 }
@@ -153,7 +153,7 @@ static AmStatus read_row(CheckpointReader *reader, int32_t number, int64_t offse
     return AM_OK;
 }
 
-/* The digest of a piece of a file. */
+/* Computes the digest of a part of a file. */
 static AmStatus digest_file(CheckpointReader *reader, int32_t number, int64_t offset, int64_t count,
                             char hex[DIGEST_ROOM], AmError *error) {
     Digest digest;
@@ -181,7 +181,7 @@ static AmStatus verify_piece(CheckpointReader *reader, int32_t number, int64_t o
                    what, name, *name ? "'" : "");
 }
 
-/* No byte of a file may be without a digest. */
+/* Checks that every byte of a file has a digest. */
 static AmStatus check_covered(const CheckpointReader *reader, int32_t number, int64_t covered,
                               AmError *error) {
     char path[4096];
@@ -223,7 +223,7 @@ typedef struct Runs {
     int64_t count;
 } Runs;
 
-/* The pieces of both, block by block, merged as two sorted lists of intervals. */
+/* Intersects two shards block by block, merged as two sorted lists of intervals. */
 static AmStatus intersect(Runs *runs, int64_t size, int64_t start, int64_t extent, int64_t blocks,
                           const CheckpointPart *part, int32_t d, AmError *error) {
     int64_t other = part->blocks[d];

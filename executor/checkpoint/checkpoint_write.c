@@ -21,7 +21,7 @@
 
 static const char part_suffix[] = ".part", old_suffix[] = ".old";
 
-/* "step-00000010.part" or ".old": a checkpoint that is being written or removed. */
+/* Recognises "step-00000010.part" or ".old": a checkpoint that is being written or removed. */
 static bool is_unfinished(const char *name) {
     if (strncmp(name, "step-", 5) != 0) return false;
     size_t digits = strspn(name + 5, "0123456789");
@@ -81,7 +81,7 @@ static AmStatus check_present(const CheckpointManifest *manifest, const char *di
     return AM_OK;
 }
 
-/* The checkpoint of `step` leaves the list, then the disk. */
+/* Removes the checkpoint of `step` from the list, then from the disk. */
 static AmStatus remove_step(const CheckpointWriter *writer, int64_t step, Arena *arena, AmError *error) {
     const char *path = checkpoint_directory(arena, writer->folder, step, "");
     const char *old = checkpoint_directory(arena, writer->folder, step, old_suffix);

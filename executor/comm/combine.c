@@ -16,7 +16,7 @@ enum { LANES = 8 };
 typedef float Singles __attribute__((vector_size(LANES * sizeof(float))));
 typedef double Doubles __attribute__((vector_size(LANES * sizeof(double))));
 
-/* Two members' f32. */
+/* Adds f32 of two members. */
 static void add_two(const Combine *work, int64_t first, int64_t count) {
     const float *a = (const float *)work->members[0], *b = (const float *)work->members[1];
     int64_t i = first, end = first + count;

@@ -14,8 +14,8 @@
 #include "executor/array/strided.h"
 #include "executor/processes/mpi_wire.h"
 
-/* The back end of that name for ranks that compute on `kernels`;
- * AM_ERROR_RUNTIME where this build has none. */
+/* Finds the back end of that name for ranks that compute on `kernels`; AM_ERROR_RUNTIME if this build has
+ * none. */
 static AmStatus comm_back_end_find(const CommBackEnd **result, const char *name, const KernelBackEnd *kernels,
                                    AmError *error) {
     static const struct {
@@ -106,7 +106,7 @@ char *comm_piece_place(void *array, const IrShape *shape, const ProgramPiece *pi
     return (char *)array + at * dtype_bytes(shape->type);
 }
 
-/* The group's mesh devices as ranks. */
+/* Sets the ranks of the group from its mesh devices. */
 static AmStatus set_ranks(CommCall *call, Arena *arena, const Program *program, AmError *error) {
     const ProgramCollective *collective = call->collective;
     if (call->transfer) {

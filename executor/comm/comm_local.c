@@ -100,7 +100,7 @@ static AmStatus all_reduce_by_letters(Comm *comm, const CommCall *call, AmError 
     return AM_OK;
 }
 
-/* Piece k of what this rank receives, from the call of the rank that gives it. */
+/* Fetches shard k of the data that this rank receives, from the call of the sender. */
 static AmStatus fetch_piece(const CommCall *sender, const CommCall *receiver, int32_t receiver_rank,
                             int32_t k, AmError *error) {
     const ProgramPiece *to = &receiver->transfer->receives[k], *from;

@@ -91,7 +91,8 @@ static void add_stream(MpiCall *self, const Comm *comm, CommCall *call, const Pe
     call->scratch_bytes += DEPTH * self->buffer_bytes;
 }
 
-/* A result stream of an all_reduce: what this rank reduced to `position`, or what that member did from it. */
+/* Adds a result stream of an all_reduce: the sums that this rank made, to `position`, or those of that
+ * member, from it. */
 static AmStatus add_result_streams(MpiCall *self, Comm *comm, CommCall *call, int32_t position,
                                    PeerStream *given, AmError *error) {
     Arena *arena = &comm->shared->ranks[comm->rank - comm->shared->first].arena;
@@ -248,7 +249,7 @@ static void reduce_run(const MpiCall *self, const CommCall *call, int64_t chunk,
     }
 }
 
-/* The next chunk, if it is there from all members. */
+/* Reduces the next chunk, if it has arrived from all members. */
 static void reduce_chunk(MpiCall *self, const CommCall *call, bool *moved) {
     int64_t chunk = self->reduced, begin = chunk * self->chunk_bytes;
     if (chunk == self->reduced_count) return;
@@ -332,7 +333,7 @@ static AmStatus finish_message(CommShared *shared, int32_t rank, MpiRequest *req
     }
 }
 
-/* A barrier in log2 n rounds: in round k every process notifies the process 2^k after it that all
+/* Waits at a barrier in log2 n rounds: in round k every process notifies the process 2^k after it that all
  * 2^k before have arrived. */
 AmStatus comm_mpi_barrier(CommShared *shared, int32_t rank, AmError *error) {
     int32_t process = shared->processes->process, count = shared->processes->count;

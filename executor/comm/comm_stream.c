@@ -55,7 +55,7 @@ static AmStatus add_part(CommStream *stream, Arena *arena, int32_t array, const 
     return add_box(stream, arena, &box, error);
 }
 
-/* The part along one dimension, all of the others. */
+/* Adds the part along one dimension, and all of the others. */
 static AmStatus add_slab(CommStream *stream, Arena *arena, int32_t array, const IrShape *shape,
                          int32_t dimension, int64_t start, int64_t extent, AmError *error) {
     int64_t starts[IR_MAX_RANK] = {0}, extents[IR_MAX_RANK];

@@ -167,7 +167,7 @@ char *rendezvous_letter(const RendezvousGroup *group, uint64_t round, int32_t po
     return group->letters + number * group->letter_bytes;
 }
 
-/* Until the round is over or a rank has failed. */
+/* Sleeps until the round is over or a rank has failed. */
 static void sleep_through(Rendezvous *rendezvous, RendezvousBarrier *barrier, uint64_t round) {
     pthread_mutex_lock(&barrier->mutex);
     atomic_fetch_add(&barrier->sleeping, 1);

@@ -47,7 +47,7 @@ static void close_host(ProbeDevice *device) {
     free(host);
 }
 
-/* All bytes 0x3c: a small number in every floating type. */
+/* Allocates a buffer of bytes 0x3c: a small number in every floating type. */
 static AmStatus reserve(Host *host, int64_t bytes, AmError *error) {
     if (bytes <= host->bytes) return AM_OK;
     host->bytes = 0;

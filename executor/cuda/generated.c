@@ -132,7 +132,7 @@ static void release_constants(void *memory) {
     cuda_memory_free((CUdeviceptr)(uintptr_t)memory);
 }
 
-/* One allocation and one copy for the uploads of all calls. */
+/* Uploads the data of all calls in one allocation and one copy. */
 static AmStatus upload(CudaKernelDevice *device, Arena *arena, AmError *error) {
     static const char what[] = "uploading constants";
     CUdeviceptr memory;

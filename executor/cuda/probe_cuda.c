@@ -165,7 +165,7 @@ static AmStatus card_launch(ProbeDevice *device, int32_t repeats, double *second
     return AM_OK;
 }
 
-/* Directly where the cards can, else through the host, as the driver does it. */
+/* Copies directly if the cards can, else through the host, as the driver does. */
 static AmStatus card_copy(ProbeDevice *device, int32_t peer, int64_t bytes, int32_t repeats, double *seconds,
                           AmError *error) {
     Card *card = (Card *)device;

@@ -26,7 +26,7 @@ struct SharedUnit {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static SharedUnit *units;
 
-/* Under `lock`; NULL: out of memory. */
+/* Finds or adds the unit, under `lock`; NULL: out of memory. */
 static SharedUnit *find_or_add(int32_t ordinal, const char *digest) {
     for (SharedUnit *unit = units; unit; unit = unit->next)
         if (unit->ordinal == ordinal && strcmp(unit->digest, digest) == 0) return unit;

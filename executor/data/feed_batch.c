@@ -15,7 +15,7 @@ static void append_shape(Text *text, Dtype type, const int64_t *dimensions, int3
     text_append(text, "]");
 }
 
-/* "FILE: 'PATH' is f32[3,4], expected f32[4,4]WHAT". */
+/* Fails with "FILE: 'PATH' is f32[3,4], expected f32[4,4]WHAT". */
 static AmStatus fail_shape(const Feed *feed, const ArrayEntry *entry, const char *what, AmError *error) {
     Text text = {0};
     if (entry->type == DTYPE_INVALID) text_append_string(&text, "not of numbers");
@@ -75,7 +75,7 @@ static bool narrow_exactly(char *data, int64_t count) {
     return true;
 }
 
-/* The values as the parameter holds them, in place. */
+/* Converts the values to the type of the parameter, in place. */
 static AmStatus convert(const Feed *feed, char *data, AmError *error) {
     Dtype type = feed->shape->type;
     int64_t count = ir_shape_elements(feed->shape);

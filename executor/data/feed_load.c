@@ -18,7 +18,7 @@ static bool same_layout(const ShardLayout *a, const ShardLayout *b) {
            memcmp(a->whole_strides, b->whole_strides, bytes) == 0;
 }
 
-/* The cuts of one parameter, and which rank has which. */
+/* Finds the cuts of one parameter, and the cut of each rank. */
 static AmStatus find_cuts(FeedLoad *load, FeedLoader *loader, Arena *arena, AmError *error) {
     int32_t k = load->feed->number;
     load->cuts = ARENA_ARRAY(arena, FeedCut, loader->rank_count);
@@ -78,7 +78,7 @@ void feed_loader_close(FeedLoader *loader) {
     *loader = (FeedLoader){0};
 }
 
-/* The examples of a batch, by the epoch's permutation. */
+/* Chooses the examples of a batch, by the epoch's permutation. */
 static void choose_examples(FeedLoader *loader, int64_t epoch, int64_t batch) {
     const FeedOrder *order = &loader->order;
     if (loader->permuted_epoch != epoch)

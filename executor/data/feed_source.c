@@ -123,7 +123,7 @@ static AmStatus check_token_parameters(const FeedFile *file, const FeedSource *s
                    source->context->roles->parameters[file->targets].path);
 }
 
-/* One row of integers in a .npy for a parameter of more dimensions: tokens. */
+/* Returns whether a .npy of one row of integers feeds a parameter of more dimensions with tokens. */
 static bool is_token_row(const FeedFile *file, const FeedSource *source) {
     const ArrayEntry *entry = file->arrays.entries;
     if (file->arrays.count != 1 || entry->rank != 1 || !dtype_is_integer(entry->type) ||
@@ -208,7 +208,7 @@ static bool feeds_parameter(FeedFile *file, const IrParameter *parameter, const 
     return *entry != NULL;
 }
 
-/* In the data files; two that feed one parameter would make it a matter of luck. */
+/* Finds the array in the data files. Two for one parameter are an error. */
 static AmStatus find_in_data(FeedFile **file, const ArrayEntry **entry, const FeedSource *source,
                              const IrParameter *parameter, AmError *error) {
     for (int32_t k = 0; k < source->data_count; k++) {

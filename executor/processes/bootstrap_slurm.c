@@ -33,7 +33,7 @@ static bool is_name(char c) {
     return isalnum((unsigned char)c) || c == '-' || c == '_' || c == '.';
 }
 
-/* Each pair of brackets is replaced by its first number, as written. */
+/* Returns the first node: each pair of brackets is replaced by its first number, as written. */
 AmStatus bootstrap_first_node(char host[BOOTSTRAP_HOST], const char *list, AmError *error) {
     size_t length = 0;
     const char *at = list;

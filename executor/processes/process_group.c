@@ -102,7 +102,8 @@ static AmStatus join(ProcessLinks *links, const ProcessPlace *place, double seco
 
 /* ---- messages ---- */
 
-/* Why a message could not pass: the failure that is known by now, or that the connection ended. */
+/* Fails with the reason why a message could not pass: the failure that is known by now, or the end of the
+ * connection. */
 static AmStatus fail_message(ProcessGroup *self, const HeartbeatPeer *peer, AmError *error) {
     char text[64];
     TRY(heartbeat_explain(&self->links->heartbeat, peer, reason_seconds, error));
@@ -121,7 +122,7 @@ static AmStatus send_message(ProcessGroup *self, const HeartbeatPeer *peer, uint
     return AM_OK;
 }
 
-/* The header of a message of `kind` with at most `most` bytes, which are to be read next. */
+/* Receives the header of a message of `kind` with at most `most` bytes, which follow. */
 static AmStatus receive_header(ProcessGroup *self, const HeartbeatPeer *peer, uint32_t kind, int64_t most,
                                double deadline, int64_t *bytes, AmError *error) {
     Message message;

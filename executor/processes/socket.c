@@ -20,7 +20,7 @@
 
 enum { ATTEMPT_SECONDS = 3, FIRST_PAUSE_MILLISECONDS = 20, MOST_PAUSE_MILLISECONDS = 500 };
 
-/* Small messages at once: every operation waits for its answer. */
+/* Makes the socket send small messages at once, since every operation waits for its answer. */
 static void make_ready(int connection) {
     int yes = 1;
     setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
@@ -118,7 +118,7 @@ static bool is_connected_to_itself(int connection) {
            here_length == there_length && memcmp(&here, &there, here_length) == 0;
 }
 
-/* One attempt at one address: the connection, or -1 with *reason. */
+/* Attempts one address once: returns the connection, or -1 with *reason. */
 static int connect_to(const struct addrinfo *address, double deadline, int *reason) {
     int connection = socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     *reason = errno;

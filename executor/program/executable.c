@@ -262,7 +262,7 @@ void executable_mark_iteration(const Executable *body, double start) {
                                                   .micro_batch = micro_batch_of(body)});
 }
 
-/* The addresses of this iteration. */
+/* Sets the addresses of this iteration. */
 static void place(const ExecutableStep *step, int64_t iteration) {
     for (int32_t k = 0; k < step->placed_count; k++) {
         const PlacedAddress *placed = &step->placed[k];
@@ -281,7 +281,7 @@ static AmStatus run_step(const Executable *self, const ExecutableStep *step, AmE
     return AM_OK;
 }
 
-/* Until the step is done, and not only issued. */
+/* Runs until the step is done, and not only issued. */
 static AmStatus run_watched(const Executable *self, int32_t s, AmError *error) {
     KernelDevice *device = self->device;
     TimelineRecord record = {.start = clock_seconds(),

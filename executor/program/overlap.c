@@ -84,7 +84,7 @@ static bool same_addresses(const ExecutableStep *steps, const CaptureRegion *str
     return true;
 }
 
-/* The records that a stretch needs. */
+/* Finds the records that a stretch needs. */
 static AmStatus find_records(CaptureRegion *stretch, Arena *arena, const ExecutableStep *steps,
                              AmError *error) {
     int64_t iterations = 0, firsts[MOST_RECORDS];

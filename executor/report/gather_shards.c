@@ -110,7 +110,7 @@ static bool part_fits(const PartHeader *header, const IrShape *shape, int64_t by
     return header->bytes == expected && (elements == 0 || last < whole);
 }
 
-/* All parts that one process has sent, to their places. */
+/* Copies all shards that one process has sent to their places. */
 static AmStatus place_parts(WholeArray *array, const ProcessPart *sent, int32_t process, AmError *error) {
     const IrShape *shape = array->shape;
     int64_t strides[IR_MAX_RANK], bytes = dtype_bytes(shape->type);

@@ -28,7 +28,7 @@ static int compare(const void *left, const void *right) {
     return (a->seconds > b->seconds) - (a->seconds < b->seconds);
 }
 
-/* Training steps by how long they took. */
+/* Compares training steps by their seconds. */
 static int compare_steps(const void *left, const void *right) {
     const TimelineRecord *const *a = left, *const *b = right;
     double x = (*a)->end - (*a)->start, y = (*b)->end - (*b)->start;

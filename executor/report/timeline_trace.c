@@ -80,7 +80,7 @@ static void append_record(Text *text, const TimelineTrace *trace, int32_t rank, 
     trace_append_slice(text, &slice);
 }
 
-/* One rank's part of the file. */
+/* Appends one rank's part of the file. */
 static void append_rank(Text *text, const TimelineTrace *trace, const Rank *rank, MemoryCounter *memory,
                         double origin) {
     const Timeline *timeline = rank->timeline;

@@ -145,7 +145,8 @@ static double find_least(CutSearch *self) {
 
 /* ---- the path ---- */
 
-/* As cut_path_sum(), for several steps from one state: of_sets [set * lanes], sums [(places + 1) * lanes]. */
+/* Sums as cut_path_sum(), for several steps from one state: of_sets [set * lanes], sums [(places + 1) *
+ * lanes]. */
 static inline void sum_lanes(CutSearch *self, const Step *const *steps, int32_t lanes, double *of_sets,
                              double *sums) {
     const CutTables *tables = self->tables;

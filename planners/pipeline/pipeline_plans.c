@@ -211,7 +211,7 @@ AmStatus pipeline_plans_problem(StageProblem *problem, PipelinePlans *plans,
     return AM_OK;
 }
 
-/* Megatron-LM's axis priorities, the batch over the other axis, ZeRO's level. */
+/* Finds Megatron-LM's axis priorities, the batch over the other axis, and ZeRO's level. */
 static AmStatus find_axis_plan(PipelineContext *context, const StageProblem *problem,
                                const StageStrategy *strategy, AxisPlan *axis_plan, AmError *error) {
     const AxisPlan *tensor;

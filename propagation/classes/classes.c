@@ -291,7 +291,7 @@ static AmStatus make_nodes(ClassBuilder *builder, Arena *arena, AmError *error) 
     return AM_OK;
 }
 
-/* FLOPs of a product of a planned computation in all its runs. */
+/* Returns the FLOPs of a product of a planned computation in all its runs. */
 static double flops_of_step(ClassBuilder *builder, int32_t computation, int32_t i) {
     const Rules *rules = builder->rules;
     return rules->times[computation] * ir_instruction_flops(rules->module, i, &builder->scratch) *

@@ -19,7 +19,7 @@ const char *groups_order_name(GroupOrder order) {
     return names[order];
 }
 
-/* FLOPs of the group's classes, each counted once, and bytes of its weights. */
+/* Adds up the FLOPs of the group's classes, each counted once, and the bytes of its weights. */
 static void weigh(LinkageGroup *group, const PlanContext *context, int32_t *seen_by, int32_t number) {
     group->flops = group->bytes = 0;
     for (int32_t m = 0; m < group->member_count; m++) {

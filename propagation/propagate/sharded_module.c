@@ -34,7 +34,7 @@ typedef struct ComputationWriter {
     Hlo__HloComputationProto *message;
 } ComputationWriter;
 
-/* XLA's ids: the computation's above, the instruction's in the lower half. */
+/* Returns XLA's id: the computation's above, the instruction's in the lower half. */
 static int64_t instruction_id(const IrComputation *computation, int32_t number, int32_t instruction) {
     return (int64_t)number << 32 | (instruction - computation->first);
 }

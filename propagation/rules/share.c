@@ -64,7 +64,7 @@ static const void *share(ArrayTable *self, const void *bytes, size_t size, int32
     return bytes && count > 0 ? share_bytes(self, bytes, size, size * (size_t)count, true) : bytes;
 }
 
-/* As share(), of an array that does not last. */
+/* Shares a copy of an array that does not last. */
 static const void *share_copy(ArrayTable *self, const void *bytes, size_t size, int32_t count) {
     return bytes && count > 0 ? share_bytes(self, bytes, size, size * (size_t)count, false) : NULL;
 }

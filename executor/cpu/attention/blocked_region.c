@@ -119,7 +119,7 @@ static int64_t place_copies(PartProgram *part, int64_t at) {
     return at;
 }
 
-/* The scratch memory of one thread: arrays, packed copies, values, kernels and tables. */
+/* Plans the scratch memory of one thread: arrays, packed copies, values, kernels and tables. */
 static void plan_memory(RegionKernel *kernel) {
     PartProgram *parts[REGION_MOST_PREFIXES + 1 + SIZES + 1] = {&kernel->before, &kernel->after[FULL_BLOCK],
                                                                 &kernel->after[LAST_BLOCK]};
@@ -216,7 +216,7 @@ static AmStatus build_parts(RegionKernel *kernel, Arena *arena, AmError *error) 
     return AM_OK;
 }
 
-/* The bytes of accumulators, and of values that are made before the blocks. */
+/* Finds the bytes of accumulators, and of values that are computed before the blocks. */
 static void find_arrays(RegionKernel *kernel) {
     const PartProgram *const parts[] = {&kernel->before, &kernel->after[FULL_BLOCK]};
     for (size_t p = 0; p < 2; p++) {

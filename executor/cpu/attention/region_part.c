@@ -176,7 +176,7 @@ static void add_inputs(RegionPartBuilder *self) {
     }
 }
 
-/* A divided iota reads its indices from a vector, which is an input. */
+/* Adds the input of a divided iota: a vector with its indices. */
 static void add_indices(RegionPartBuilder *self, const ProgramInstruction *iota, int32_t dimension) {
     int32_t value = iota->first_result;
     IrShape shape = shape_of(self, value, type_of(self, value));

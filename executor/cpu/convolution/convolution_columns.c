@@ -88,7 +88,7 @@ static void depth_part(ColumnsPart *part, const ColumnsTask *task, const int64_t
     }
 }
 
-/* Offset in the input of what both parts name, or -1 for padding. */
+/* Returns the offset in the input of the element of both parts, or -1 for padding. */
 static int64_t input_offset(const ConvolutionKernel *kernel, const ColumnsPart *row,
                             const ColumnsPart *depth) {
     int64_t at = row->at + depth->at;
@@ -117,7 +117,7 @@ typedef struct Block {
     int64_t row, rows, first, depth;
 } Block;
 
-/* columns[row][depth]; runs are along the input feature where that is innermost. */
+/* Fills columns[row][depth]; runs are along the input feature if that is innermost. */
 static void fill_by_rows(const ColumnsTask *task, float *columns, const float *in, const Block *block) {
     const Columns *plan = task->plan;
     int64_t row_index[IR_MAX_RANK], index[IR_MAX_RANK];
@@ -141,7 +141,7 @@ static void fill_by_rows(const ColumnsTask *task, float *columns, const float *i
     }
 }
 
-/* columns[depth][row]; runs are along the batch, the last row dimension. */
+/* Fills columns[depth][row]; runs are along the batch, the last row dimension. */
 static void fill_by_depth(const ColumnsTask *task, float *columns, const float *in, const Block *block) {
     const Columns *plan = task->plan;
     int64_t row_index[IR_MAX_RANK], index[IR_MAX_RANK];

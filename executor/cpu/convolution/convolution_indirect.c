@@ -101,7 +101,7 @@ static int64_t packed_width(const Indirect *plan, int64_t columns) {
     return (columns + plan->tile->width - 1) / plan->tile->width * plan->tile->width;
 }
 
-/* One cell of a panel: to[feature][column], zero beyond the last column. */
+/* Packs one cell of a panel: to[feature][column], zero beyond the last column. */
 static void pack_cell(const ConvolutionKernel *kernel, float *to, const float *from, int64_t columns,
                       int64_t width) {
     const int64_t along = kernel->weights_feature_stride, across = kernel->weights_output_stride;
@@ -214,7 +214,7 @@ static int64_t fill_segments(const IndirectTask *task, TileSegment *segments, co
     return filled;
 }
 
-/* A block of rows times a panel times a stretch of the depth. */
+/* Multiplies a block of rows by a panel over a part of the depth. */
 static void multiply(const IndirectTask *task, const IndirectRow *rows, int64_t row_count, int64_t group,
                      int64_t panel, const Stretch *stretch, bool accumulate) {
     const ConvolutionKernel *kernel = task->kernel;
@@ -490,9 +490,8 @@ static void plan_blocks(const ConvolutionKernel *kernel, Indirect *plan, int32_t
     }
 }
 
-/* Without a window all positions of all examples are rows of one matrix, if they have one order on
- * both sides.
- */
+/* Joins all positions of all examples to rows of one matrix, without a window and if they have one order on
+ * both sides. */
 static void join_places(ConvolutionKernel *kernel) {
     int64_t sizes[MOST_SPATIAL + 1] = {kernel->batch}, in[MOST_SPATIAL + 1] = {kernel->batch_stride};
     int64_t out[MOST_SPATIAL + 1] = {kernel->output_batch_stride};

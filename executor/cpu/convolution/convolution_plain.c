@@ -19,7 +19,7 @@ static double part_of(const void *data, Dtype type, int64_t at) {
     return value.floating;
 }
 
-/* sum += input[at] * weights[cell] */
+/* Computes sum += input[at] * weights[cell]. */
 static void add_product(Sum *sum, const KernelCall *call, int64_t at, int64_t cell) {
     const ConvolutionKernel *kernel = call->compiled;
     const void *in = call->operands[0], *weights = call->operands[1];

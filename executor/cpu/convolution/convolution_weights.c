@@ -61,7 +61,8 @@ typedef struct Chunk {
     const float *columns; /* packed B, or NULL */
 } Chunk;
 
-/* The start of line `line`: elements from the operand's start; its spatial indices except the last. */
+/* Finds the start of line `line`: elements from the operand's start, and its spatial indices except the
+ * last. */
 static void find_line(const ConvolutionKernel *kernel, int64_t line, int64_t *index, int64_t *example,
                       int64_t *weights_at) {
     *weights_at = 0;

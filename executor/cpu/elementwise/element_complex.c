@@ -150,7 +150,7 @@ DEFINE_LOOP(unequal_Twice, uint8_t, ComplexTwice, x != y)
 DEFINE_CLAMP(Single)
 DEFINE_CLAMP(Twice)
 
-/* From a real or a complex type to a complex one, part by part. */
+/* Converts a real or a complex type to a complex one, part by part. */
 static void convert(LOOP_ARGUMENTS) {
     (void)b, (void)c, (void)tile;
     Scalar64 run[SCALAR64_RUN];

@@ -84,7 +84,7 @@ typedef struct IotaPlace {
     int64_t value, made;
 } IotaPlace;
 
-/* `count` values; each comes `inner` times in a row, after the last of `size` values the first. */
+/* Writes `count` values; each comes `inner` times in a row, after the last of `size` values the first. */
 static void make_iota(Scalar64 *out, int64_t count, IotaPlace *place, int64_t inner, int64_t size,
                       int64_t start) {
     for (int64_t i = 0; i < count;) {

@@ -328,7 +328,7 @@ static bool is_direct(const ElementProgramBuilder *builder, int32_t k, const int
     return true;
 }
 
-/* How the outputs get into the caller's tiles. */
+/* Prepares the way of the outputs to the caller's tiles. */
 static void prepare_outputs(ElementProgramBuilder *builder, const int32_t *slots, bool *direct,
                             ElementLoop **narrow, ElementParameter *parameters) {
     const ElementProgram *program = builder->program;

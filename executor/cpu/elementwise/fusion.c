@@ -111,7 +111,8 @@ static bool is_read_by_rows(const KernelCall *call, int32_t value) {
     return false;
 }
 
-/* Shared by both: `strides` of every input, the operators without inputs, and their index space. */
+/* Prepares the common part of both: `strides` of every input, the operators without inputs, and their index
+ * space. */
 static AmStatus prepare(KernelCall *call, Arena *arena, const int64_t *const *strides,
                         const int64_t *dimensions, int32_t rank, ElementComputation operators,
                         AmError *error) {

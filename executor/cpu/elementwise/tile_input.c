@@ -66,7 +66,7 @@ static void move_on(Place *place, const TileInput *input, int64_t rows) {
     }
 }
 
-/* The tile of an input whose rows are dense or repeat one element. */
+/* Loads the tile of an input whose rows are dense or repeat one element. */
 static void load_rows(const TileInput *input, const char *memory, int64_t first, int64_t count, char *out,
                       const VectorLoops *loops) {
     int32_t inner = input->rank - 1;

@@ -74,7 +74,7 @@ static void multiply_integers(const DotKernel *kernel, const Matrices *of, void 
         }
 }
 
-/* One block of a product by OpenBLAS. */
+/* Multiplies one block of a product by OpenBLAS. */
 static void multiply_matrices(const DotKernel *kernel, const Matrices *of, void *scratch) {
     (void)scratch;
     static const double one[2] = {1, 0}, zero[2];
@@ -217,7 +217,7 @@ static void add_stretch(void *user, int32_t part, int32_t parts) {
     for (int64_t k = first; k < end; k++) of->out[k] = of->addend[k] + of->product[k];
 }
 
-/* The product apart, then the sum. */
+/* Computes the product, then the sum. */
 static void run_then_add(const KernelCall *call) {
     const DotKernel *kernel = call->compiled;
     KernelCall product = *call;
@@ -289,7 +289,7 @@ static bool takes_tiles(DotKernel *kernel) {
     return plan_tiles(kernel, DTYPE_F32, DTYPE_F32);
 }
 
-/* The product of the first two operands; *kernel is in the arena. */
+/* Prepares the product of the first two operands; *kernel is in the arena. */
 static AmStatus prepare_product(KernelCall *call, DotKernel **made, Arena *arena, AmError *error) {
     const IrAttributes *attributes = call->instruction->attributes;
     const IrShape *left = call->operand_shapes[0], *right = call->operand_shapes[1];

@@ -132,14 +132,14 @@ static bool is_matrix(DotAxis *major, DotAxis *minor, int32_t array) {
     return (steps[0] == 1 || steps[1] == 1) && steps[0] <= INT_MAX && steps[1] <= INT_MAX;
 }
 
-/* The result's columns must be contiguous. */
+/* Returns whether the result's columns are contiguous. */
 static bool is_result(DotAxis *row, DotAxis *column) {
     if (column->size == 1) column->strides[DOT_RESULT] = 1;
     if (row->size == 1) row->strides[DOT_RESULT] = column->size;
     return column->strides[DOT_RESULT] == 1 && row->strides[DOT_RESULT] <= INT_MAX;
 }
 
-/* A product of row dimension `r` and column dimension `c` (-1: none); the others are loops. */
+/* Describes a product of row dimension `r` and column dimension `c` (-1: none); the others are loops. */
 static bool describe(DotPlan *plan, const Axes *axes, int32_t r, int32_t c) {
     static const DotAxis one = {.size = 1};
     if (axes->rank[DEPTH] > 1) return false;
@@ -175,7 +175,7 @@ static double estimate(const DotPlan *plan) {
     return cost + (double)plan->products * each;
 }
 
-/* The best product of these dimensions, if it is better than `best`. */
+/* Keeps the best product of these dimensions, if it is better than `best`. */
 static void consider(DotPlan *best, double *least, DotPlan *plan, const Axes *axes) {
     for (int32_t r = axes->rank[ROWS] > 0 ? 0 : -1; r < axes->rank[ROWS]; r++)
         for (int32_t c = axes->rank[COLUMNS] > 0 ? 0 : -1; c < axes->rank[COLUMNS]; c++) {

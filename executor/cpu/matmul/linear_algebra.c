@@ -22,7 +22,7 @@ typedef struct MatrixKernel {
     const IrOptions *options;
 } MatrixKernel;
 
-/* The following code treats real and complex numbers alike: `parts` doubles each. */
+/* Returns the `parts` of a number, by which the code treats real and complex numbers alike. */
 static int32_t parts_of(Dtype type) {
     return dtype_is_complex(type) ? 2 : 1;
 }

@@ -52,7 +52,7 @@ static const char *element_at(const void *array, Dtype type, int64_t index) {
     return (const char *)array + index * dtype_bytes(type);
 }
 
-/* `count` neighbouring elements as f32: where they lie, or widened into `line`. */
+/* Returns `count` neighbouring elements as f32: in place, or widened into `line`. */
 static const float *line_of(ElementLoop *widen, const char *from, int64_t count, float *line) {
     if (!widen) return (const float *)from;
     widen(line, from, NULL, NULL, count, NULL, NULL);
@@ -165,7 +165,7 @@ typedef struct Target {
     const float *addend, *earlier;
 } Target;
 
-/* All rows of a block by all its panels. */
+/* Multiplies all rows of a block by all its panels. */
 static void multiply_block(const ProductPlan *plan, const Target *to, const Rows *rows, const Panels *panels,
                            int64_t depth) {
     int64_t width = plan->vectors * plan->tile->width, group = plan->tile->rows[plan->vectors];

@@ -24,7 +24,7 @@ static int64_t offset_of(const int64_t *index, const int64_t *strides, int32_t r
     return at;
 }
 
-/* The bounds of group g; groups beyond the end are cut off. */
+/* Finds the bounds of group g, cut at the end. */
 static void find_group(const KernelCall *call, int64_t g, int64_t length, int64_t *start, int64_t *end) {
     const void *sizes = call->operands[2];
     Dtype type = call->operand_shapes[2]->type;
@@ -89,14 +89,14 @@ static void run_ragged_dot(const KernelCall *call) {
     }
 }
 
-/* One more dimension of the result, and the strides with which it moves on both sides. */
+/* Adds a dimension of the result, with its strides on both sides. */
 static void add_dimension(RaggedDot *kernel, int64_t size, int64_t left, int64_t right) {
     kernel->result[kernel->result_rank] = size;
     kernel->left[kernel->result_rank] = left;
     kernel->right[kernel->result_rank++] = right;
 }
 
-/* False: the dimension numbers do not fit the shapes. */
+/* Returns false if the dimension numbers do not fit the shapes. */
 static bool describe(RaggedDot *kernel, const KernelCall *call,
                      const Hlo__RaggedDotDimensionNumbers *numbers) {
     const Hlo__DotDimensionNumbers *dot = numbers->dot_dimension_numbers;

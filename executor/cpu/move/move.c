@@ -36,7 +36,7 @@ static void run_boxes(const KernelCall *call) {
     for (int32_t k = 0; k < kernel->count; k++) copy_box(call, kernel, &kernel->boxes[k]);
 }
 
-/* A kernel of `count` boxes whose result is dense; the caller fills the rest in. */
+/* Makes a kernel of `count` boxes whose result is dense; the caller fills the rest in. */
 static AmStatus new_kernel(MoveKernel **kernel, KernelCall *call, Arena *arena, int32_t count,
                            AmError *error) {
     const IrShape *shape = call->result_shapes[0];
@@ -211,7 +211,7 @@ AmStatus cpu_prepare_iota(KernelCall *call, Arena *arena, AmError *error) {
     return AM_OK;
 }
 
-/* Clamped starts of the dynamic operators: scalars from operand `first` on. */
+/* Returns the offset of the clamped starts of the dynamic operators: scalars from operand `first` on. */
 static int64_t dynamic_offset(const KernelCall *call, int32_t first, const IrShape *whole,
                               const int64_t *sizes, const int64_t *strides) {
     int64_t at = 0;

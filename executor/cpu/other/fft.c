@@ -98,7 +98,7 @@ static void by_chirp(const Transform *self, const Number *in, Number *out, Numbe
         out[k] = multiply(conj(transformed[k]) / (double)power->n, self->chirp[k]);
 }
 
-/* exp(-pi i k / n), k any number of half turns. */
+/* Returns exp(-pi i k / n); k is any number of half turns. */
 static Number half_root(int64_t k, int64_t n) {
     static const double pi = 3.14159265358979323846;
     double angle = -pi * (double)(k % (2 * n)) / (double)n;

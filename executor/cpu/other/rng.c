@@ -21,7 +21,7 @@ typedef struct RngKernel {
     uint64_t *counter; /* blocks that were drawn so far, of the whole */
 } RngKernel;
 
-/* Two fractions in [0, 1), from block `block` of this run. */
+/* Draws two fractions in [0, 1), from block `block` of this run. */
 static void draw(double fractions[2], const RngKernel *kernel, int64_t block) {
     uint32_t words[4];
     random_philox(words, kernel->form.key, *kernel->counter + (uint64_t)block, 0);
@@ -37,7 +37,7 @@ static double as_double(const Scalar64 *value, Scalar64Kind kind) {
                                      : (double)value->as_unsigned;
 }
 
-/* a + u (b - a), below b as the type rounds it. */
+/* Stores a + u (b - a), below b as the type rounds it. */
 static void store_uniform(char *out, Dtype type, double a, double b, double fraction) {
     Scalar64 value = {.floating = a + fraction * (b - a)};
     if (scalar64_kind(type) != SCALAR64_FLOATING) value.floating = floor(value.floating);

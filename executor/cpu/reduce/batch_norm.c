@@ -75,7 +75,7 @@ static void for_runs(Block *block, void (*work)(Block *block, const ChannelRun *
     }
 }
 
-/* sum += t, moment += t (x - mean), where t is g, or without one x - mean. */
+/* Computes sum += t, moment += t (x - mean), where t is g, or without one x - mean. */
 static void add_up(Block *block, const ChannelRun *run) {
     const BatchNormForm *kernel = block->kernel;
     double x[SCALAR64_RUN], g[SCALAR64_RUN];
@@ -89,7 +89,7 @@ static void add_up(Block *block, const ChannelRun *run) {
     }
 }
 
-/* y = of_x x + of_g g + term */
+/* Computes y = of_x x + of_g g + term. */
 static void scale(Block *block, const ChannelRun *run) {
     const BatchNormForm *kernel = block->kernel;
     double x[SCALAR64_RUN], g[SCALAR64_RUN];
@@ -115,7 +115,7 @@ static double count_of(const BatchNormForm *kernel) {
     return (double)(kernel->outer * kernel->inner);
 }
 
-/* y = scale (x - mean) r + offset */
+/* Computes y = scale (x - mean) r + offset. */
 static void normalize(Block *block, const double *variance) {
     double factor[BLOCK], offset[BLOCK];
     read(block, 1, factor);

@@ -58,7 +58,8 @@ static int64_t reach(const Pool *pool, const Stretch *stretch, int64_t k, int64_
     return (first * window->stride + shift) * pool->input_strides[d] + stretch->channel;
 }
 
-/* Offset of the line that a cell reads at a position, both without the line's own dimension; -1: padding. */
+/* Returns the offset of the line that a cell reads at a position, both without the line's own dimension; -1:
+ * padding. */
 static int64_t line_offset(const Pool *pool, const int64_t *position, const int64_t *cell) {
     int64_t offset = 0;
     for (int32_t d = 0; d < pool->rank - 1; d++) {
@@ -207,7 +208,7 @@ static bool is_untouched(const IrWindowDimension *window) {
     return window->size == 1 && window->stride == 1 && window->padding_low == 0 && window->padding_high == 0;
 }
 
-/* "a >= b" or "a > b" of the two parameters in this order. */
+/* Recognises "a >= b" or "a > b" of the two parameters in this order. */
 static VectorPoolChoose *find_choose(const IrModule *module, int32_t computation) {
     const IrComputation *body = &module->computations[computation];
     const IrInstruction *root = &module->instructions[body->root];

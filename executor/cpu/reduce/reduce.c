@@ -39,7 +39,7 @@ static int64_t offset_of(const int64_t *index, const int64_t *strides, int32_t r
     return at;
 }
 
-/* One result: folds its runs of the innermost reduced dimension lane by lane, then the lanes. */
+/* Computes one result: folds its runs of the innermost reduced dimension lane by lane, then the lanes. */
 static void reduce_runs(const ReduceKernel *kernel, const char *in, Scalar64 *result) {
     Scalar64 lanes[SCALAR64_RUN], run[SCALAR64_RUN];
     int64_t index[IR_MAX_RANK] = {0}, bytes = dtype_bytes(kernel->type), used = 0;
@@ -84,8 +84,8 @@ static void run_scalar_rows(const KernelCall *call) {
     }
 }
 
-/* `rows` dense rows, `stride` elements apart, folded onto an accumulator each; half types by pieces of f32.
- */
+/* Folds `rows` dense rows, `stride` elements apart, onto an accumulator each; 16-bit floats by groups of
+ * f32. */
 static void fold_rows(const ReduceKernel *kernel, void *accumulators, const char *in, int64_t stride,
                       int64_t rows, int64_t length) {
     float singles[SCALAR64_RUN];
@@ -102,7 +102,7 @@ static void fold_rows(const ReduceKernel *kernel, void *accumulators, const char
         }
 }
 
-/* `rows` rows of `width` dense elements onto as many accumulators. */
+/* Folds `rows` rows of `width` dense elements onto as many accumulators. */
 static void fold_columns(const ReduceKernel *kernel, void *accumulators, const char *in, int64_t stride,
                          int64_t rows, int64_t width) {
     float singles[COLUMNS];

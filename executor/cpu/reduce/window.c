@@ -34,7 +34,7 @@ static bool is_untouched(const IrWindowDimension *window) {
            window->padding_high == 0 && window->base_dilation <= 1;
 }
 
-/* Offset of the window's cell at a position, or -1 where it is padding. */
+/* Returns the offset of the window's cell at a position, or -1 for padding. */
 static int64_t cell_offset(const WindowKernel *kernel, const int64_t *position, const int64_t *cell) {
     int64_t at = 0;
     for (int32_t d = 0; d < kernel->outer_rank; d++) {
@@ -65,7 +65,7 @@ static void describe(WindowKernel *kernel, const KernelCall *call, const IrShape
     kernel->position_count = strided_elements(kernel->positions, kernel->outer_rank);
 }
 
-/* A computation of two scalars of `type`. */
+/* Builds a computation of two scalars of `type`. */
 static AmStatus build_pair(ElementProgram **program, KernelCall *call, Arena *arena, int32_t computation,
                            Dtype type, Dtype result, AmError *error) {
     TRY(element_program_from_computation(program, arena, call->program->module, computation, error));

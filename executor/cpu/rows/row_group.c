@@ -70,7 +70,8 @@ static void run_with_last(const KernelCall *call) {
     (void)call;
 }
 
-/* The scratch memory of a thread: a block of each inside value, then the scratch memory of each member. */
+/* Prepares the scratch memory of a thread: a block of each inside value, then the scratch memory of each
+ * member. */
 static AmStatus prepare_member(RowsKernel *kernel, Member *member, Arena *arena, int64_t *near_at,
                                AmError *error) {
     const KernelCall *call = &member->call;

@@ -27,7 +27,7 @@ static inline uint64_t remainder_unsigned(uint64_t x, uint64_t y) {
     return y == 0 ? x : x % y;
 }
 
-/* The upper half of a product of twice the width. */
+/* Returns the upper half of a product of twice the width. */
 static inline int64_t high_signed(int64_t x, int64_t y, int32_t bits) {
     __extension__ typedef __int128 Long;
     return (int64_t)((Long)x * y >> bits);

@@ -87,7 +87,7 @@ static AmStatus launch_fold(CudaSource *source, Arena *arena, const KernelCall *
     return status;
 }
 
-/* One thread per element i of x, whose feature is `feature`. */
+/* Launches one thread per element i of x, whose feature is `feature`. */
 static AmStatus launch_elements(CudaSource *source, Arena *arena, const KernelCall *call,
                                 const BatchNormForm *self, const char *kind, const char *statements,
                                 AmError *error) {

@@ -95,7 +95,7 @@ static Dtype held(Dtype type) {
     return dtype_is_16bit_float(type) ? DTYPE_F32 : type;
 }
 
-/* The size of a complex number; of one with a NaN it is a NaN. */
+/* Appends the size of a complex number; of one with a NaN it is a NaN. */
 static bool append_size(Text *out, const ProgramFusionOp *op, Dtype from) {
     bool single = from == DTYPE_C64;
     text_append(out, "v%d.re != v%d.re || v%d.im != v%d.im ? %s : hypot%s(v%d.re, v%d.im)", op->operands[0],

@@ -14,7 +14,7 @@
 #include "executor/cuda/codegen/source_product.h"
 #include "executor/cuda/codegen/source_text.h"
 
-/* The loop over a spatial dimension's window, with "continue" where it reads padding. */
+/* Appends the loop over a spatial dimension's window, with "continue" for padding. */
 static void append_window(Text *out, int32_t s, const IrWindowDimension *window, int64_t output,
                           int64_t input_size) {
     int64_t stride = window->stride > 0 ? window->stride : 1;

@@ -74,7 +74,7 @@ static void join_dimensions(Space *space) {
     space->rank = rank;
 }
 
-/* 32-bit indices where neither the elements nor any offset need more. */
+/* Chooses 32-bit indices if neither the elements nor any offset need more. */
 static void choose_index_type(Space *space) {
     int64_t most = space->elements;
     for (int32_t k = 0; k < space->input_count; k++) {
@@ -105,7 +105,7 @@ static bool is_dense(const Space *space, const SpaceInput *input) {
     return input->offset == 0 && memcmp(dense, input->strides, sizeof(int64_t) * (size_t)space->rank) == 0;
 }
 
-/* The place of an input's element: "i", or its offset and strides by the indices d0, d1, ... */
+/* Appends the place of an input's element: "i", or its offset and strides by the indices d0, d1, ... */
 static void append_place(Text *out, const Space *space, const SpaceInput *input) {
     if (is_dense(space, input)) {
         text_append_string(out, "i");
@@ -152,8 +152,8 @@ static bool needs_index(const Space *space, int32_t d) {
     return false;
 }
 
-/* The needed coordinates d0, d1, ... of element i. A group's last coordinate is "last" in its first element.
- */
+/* Appends the needed coordinates d0, d1, ... of element i. A group's last coordinate is "last" in its first
+ * element. */
 static void append_coordinates(Text *out, const Space *space) {
     int64_t inner = space->elements;
     for (int32_t d = 0; d < space->rank; d++) {
@@ -167,7 +167,7 @@ static void append_coordinates(Text *out, const Space *space) {
     }
 }
 
-/* The number i of this thread's element, or of the first of its group. */
+/* Appends the number i of this thread's element, or of the first of its group. */
 static void append_indices(Text *out, const Space *space) {
     int64_t threads = space->elements / space->group;
     text_append(out, "    const %s %s = (%s)blockIdx.x * %d%s + threadIdx.x;\n", space->index,
@@ -329,7 +329,7 @@ static AmStatus write_fusion(CudaSource *source, Arena *arena, const KernelCall 
     return check_fusion(call, space, error);
 }
 
-/* Offset and strides with which the result's index space walks operand 0. */
+/* Describes the offset and strides with which the result's index space walks operand 0. */
 static void describe_move(SpaceInput *input, const KernelCall *call) {
     const IrAttributes *attributes = call->instruction->attributes;
     const IrShape *operand = call->operand_shapes[0];
@@ -400,7 +400,7 @@ static AmStatus write_instruction(CudaSource *source, Arena *arena, const Kernel
     return space->refused < 0 ? AM_OK : kernel_call_refuse(call, "not on this element type", error);
 }
 
-/* map: a computation of scalars on elements at the same place of every operand. */
+/* Writes map: a computation of scalars on elements at the same place of every operand. */
 static AmStatus write_map(CudaSource *source, Arena *arena, const KernelCall *call, Space *space,
                           AmError *error) {
     const IrShape *shape = call->result_shapes[0];

@@ -51,7 +51,7 @@ static const struct {
     {SBP_OR, SCALAR64_UNSIGNED, "$1 | $2", "0"},
 };
 
-/* C types of the three kinds. */
+/* Returns the C type of one of the three kinds. */
 static const char *scalar64_type(Scalar64Kind kind) {
     return scalar64_types[kind];
 }
@@ -135,7 +135,8 @@ void cuda_fold_plan(CudaFold *fold, CudaSource *source) {
     if (fold->parts > 1) source->scratch_bytes += 8 * fold->parts * fold->results * fold->value_count;
 }
 
-/* "value0 = value0 + OTHER0;" for every value; "value" and `other` are numbered by SUFFIX after them. */
+/* Appends "value0 = value0 + OTHER0;" for every value; "value" and `other` are numbered by SUFFIX after
+ * them. */
 static void append_combinations(Text *out, const CudaFold *fold, const char *indent, const char *target,
                                 const char *target_at, const char *other, const char *other_at) {
     for (int32_t k = 0; k < fold->value_count; k++) {
@@ -148,7 +149,7 @@ static void append_combinations(Text *out, const CudaFold *fold, const char *ind
     }
 }
 
-/* Types, shared memory, and which result and lane this thread has. */
+/* Appends types, shared memory, and the result and lane of this thread. */
 static void append_block(Text *out, const CudaFold *fold) {
     text_append(out, "    typedef %s Scalar64;\n", scalar64_type(fold->kind));
     for (int32_t k = 0; k < fold->value_count && fold->lanes > 1; k++)
@@ -166,7 +167,7 @@ static void append_block(Text *out, const CudaFold *fold) {
         text_append(out, "    Scalar64 value%d = %s;\n", k, operators[operator_row(fold)].neutral);
 }
 
-/* The fold of a lane's share of the elements of a result below `end`. */
+/* Appends the fold of a lane's share of the elements of a result below `end`. */
 static void append_share(Text *out, const CudaFold *fold, const char *end) {
     const char *suffix = fold->suffix;
     text_append(out, "    if (result < %s) {\n        const %s base = ", end, fold->index);
@@ -189,7 +190,7 @@ static void append_share(Text *out, const CudaFold *fold, const char *end) {
     text_append_string(out, "        }\n    }\n");
 }
 
-/* The fold of the lanes, in the first lane of each result. */
+/* Appends the fold of the lanes, in the first lane of each result. */
 static void append_lanes(Text *out, const CudaFold *fold) {
     char other[48];
     long long stride = (long long)(fold->by_columns ? fold->columns : 1);
@@ -206,7 +207,7 @@ static void append_lanes(Text *out, const CudaFold *fold) {
     text_append_string(out, "        }\n        __syncthreads();\n    }\n");
 }
 
-/* The fold of all elements of the block's results; goes on in the threads that have the results. */
+/* Appends the fold of all elements of the block's results; goes on in the threads that have the results. */
 static void append_fold(Text *out, const CudaFold *fold) {
     char end[32];
     snprintf(end, sizeof end, "%lld%s", (long long)fold->results, fold->suffix);

@@ -229,7 +229,7 @@ void cuda_append_double(Text *out, double value) {
     else text_append(out, "bits_as<f64>(0x%016llxull)", (unsigned long long)bits);
 }
 
-/* A scalar literal; values without digits (infinities, NaN) are written by their bits. */
+/* Appends a scalar literal; values without digits (infinities, NaN) are written by their bits. */
 static bool append_constant(Text *out, const ProgramFusionOp *op) {
     union {
         int8_t s8;
@@ -332,7 +332,7 @@ static bool append_stochastic_convert(Text *out, const ProgramFusionOp *op, cons
     return true;
 }
 
-/* An operator of the table. All operands but select's predicate have the type of the first. */
+/* Appends an operator of the table. All operands but select's predicate have the type of the first. */
 static bool append_table_row(Text *out, const ProgramFusionOp *op, Dtype operand, const Dtype *types) {
     IrOpcode opcode = op->opcode == IR_RESHAPE || op->opcode == IR_BROADCAST ? IR_COPY : op->opcode;
     bool selects = opcode == IR_SELECT, clamps = opcode == IR_CLAMP;

@@ -30,7 +30,7 @@ void cuda_append_sum(Text *out, Dtype product) {
     text_append(out, "    %s sum = 0;\n", product == DTYPE_S64 ? "u64" : "f64");
 }
 
-/* "const f32 x0 = ...;": element at0 of operand 0 in the type of the product. */
+/* Appends "const f32 x0 = ...;": element at0 of operand 0 in the type of the product. */
 static void append_operand(Text *out, const KernelCall *call, int32_t k, Dtype product) {
     Dtype type = call->operand_shapes[k]->type;
     char name[16], element[32];

@@ -10,7 +10,7 @@
 #include "executor/array/scalar64.h"
 #include "executor/cuda/codegen/source_fold.h"
 
-/* "end": where group number "group" ends; sizes that reach over `length` are cut. */
+/* Appends "end": the end of group number "group"; sizes that reach over `length` are cut. */
 static void append_next_group(Text *out, const KernelCall *call, int64_t length) {
     text_append_string(out, "        const s64 size = greatest_of(");
     cuda_append_index_load(out, call->operand_shapes[2]->type, 2, "group");

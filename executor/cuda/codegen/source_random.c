@@ -14,7 +14,7 @@ static AmStatus launch(CudaSource *source, Arena *arena, const char *kind, Text 
                               error);
 }
 
-/* The new state, by one thread; then the threads past `threads` leave. */
+/* Appends the new state, written by one thread; then the threads past `threads` return. */
 static void append_state(Text *out, const KernelCall *call, const CudaSource *source, const RandomBits *bits,
                          int64_t threads) {
     cuda_append_signature(out, call, source, NULL, false);
@@ -31,7 +31,7 @@ static void append_state(Text *out, const KernelCall *call, const CudaSource *so
     text_append(out, "    }\n    if (i >= %lldll) return;\n", (long long)threads);
 }
 
-/* "words", Philox's or Threefry's, of the block that a counter names. */
+/* Appends "words", Philox's or Threefry's, of the block that a counter names. */
 static void append_block(Text *out, const RandomBits *bits, const char *block) {
     if (!bits->philox) {
         text_append(out, "    u32 words[2];\n    threefry(words, key, in0[1] + (u64)%s);\n", block);
@@ -140,7 +140,7 @@ AmStatus cuda_source_random_bits(CudaSource *source, Arena *arena, const KernelC
                        : write_threefry(source, arena, call, &bits, error);
 }
 
-/* "place": where thread i stands in the whole, in row-major order. */
+/* Appends "place": the position of thread i in the whole, in row-major order. */
 static void append_place(Text *out, const IrShape *local, const RngForm *form) {
     if (!form->shard) {
         text_append_string(out, "    const s64 place = (s64)i;\n");
@@ -153,7 +153,7 @@ static void append_place(Text *out, const IrShape *local, const RngForm *form) {
                     d, (long long)form->shard->start[d]);
 }
 
-/* a + u (b - a), below b as the type rounds it; of integers the whole part. */
+/* Appends a + u (b - a), below b as the type rounds it; for integers its integral part. */
 static void append_uniform(Text *out, Dtype type) {
     bool floats = dtype_is_floating(type);
     text_append_string(out, "    const f64 number = a + (place % 2 ? second : first) * (b - a);\n    ");
@@ -164,7 +164,7 @@ static void append_uniform(Text *out, Dtype type) {
     text_append_string(out, ";\n}\n");
 }
 
-/* Box and Muller's transformation of two fractions. */
+/* Appends Box and Muller's transformation of two fractions. */
 static void append_normal(Text *out, Dtype type) {
     text_append(out,
                 "    const f64 radius = sqrt(-2 * log(1 - first)), angle = 6.283185307179586477 * second;\n"

@@ -8,7 +8,7 @@
 #include "executor/array/strided.h"
 #include "executor/cuda/codegen/source_fold.h"
 
-/* Kept and reduced dimensions of the operand. */
+/* Describes the kept and reduced dimensions of the operand. */
 static void describe(CudaFold *self, const KernelCall *call) {
     const IrAttributes *attributes = call->instruction->attributes;
     const IrShape *operand = call->operand_shapes[0];
@@ -26,7 +26,7 @@ static void describe(CudaFold *self, const KernelCall *call) {
     self->reduced_count = strided_elements(self->reduced, self->reduced_rank);
 }
 
-/* The element and the statements after the fold of a reduction by one operator. */
+/* Appends the element and the statements after the fold of a reduction by one operator. */
 static void append_operands(Text *element, Text *finish, CudaFold *fold, Dtype type) {
     text_append_string(element, "(Scalar64)");
     cuda_append_element(element, type, "in0", "place");
@@ -55,7 +55,7 @@ static AmStatus write_by_operator(CudaSource *source, Arena *arena, CudaFold *fo
     return status;
 }
 
-/* The loop over the reduced elements: values v0.. are the accumulators, then the elements. */
+/* Appends the loop over the reduced elements: values v0.. are the accumulators, then the elements. */
 static bool append_loop(Text *out, const CudaFold *self, const ElementComputation *body, Dtype *types) {
     int32_t count = body->output_count;
     text_append(out, "    for (s64 k = 0; k < %lldll; k++) {\n        const s64 place = base + ",

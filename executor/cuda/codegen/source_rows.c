@@ -93,7 +93,7 @@ static AmStatus place_values(RowsWriter *self, AmError *error) {
     return AM_OK;
 }
 
-/* "const f32 *const in0 = (const f32 *)p3;" for all arrays of a step. */
+/* Appends "const f32 *const in0 = (const f32 *)p3;" for all arrays of a step. */
 static void append_arrays(Text *out, const RowsWriter *self, const KernelCall *call) {
     for (int32_t k = 0; k < arrays_of(call); k++) {
         bool is_result = k >= call->operand_count;

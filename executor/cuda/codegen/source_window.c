@@ -53,7 +53,8 @@ static void append_cells(Text *out, const IrWindowDimension *window, const IrSha
     text_append_string(out, ";\n");
 }
 
-/* A kernel with a thread per element of `shape` at d0, ... that begins with `computation` as "NAME". */
+/* Begins a kernel with a thread per element of `shape` at d0, ... that begins with `computation` as "NAME".
+ */
 static AmStatus begin(Text *body, Arena *arena, const KernelCall *call, const CudaSource *source,
                       const IrShape *shape, const char *name, const ElementComputation *computation,
                       AmError *error) {
@@ -178,7 +179,8 @@ static bool combines_inputs(const ElementComputation *body, const KernelCall *ca
     return true;
 }
 
-/* One cell: values v0, ... are those so far, then those of the cell, padding having the initial value. */
+/* Appends one cell: values v0, ... are those so far, then those of the cell; padding has the initial value.
+ */
 static bool append_cell(Text *out, Arena *arena, const KernelCall *call, const ElementComputation *body) {
     int32_t count = call->result_count;
     Dtype *types = ARENA_ARRAY(arena, Dtype, 2 * count + body->op_count + 1);
@@ -248,7 +250,7 @@ AmStatus cuda_source_reduce_window(CudaSource *source, Arena *arena, const Kerne
                               CUDA_THREADS, error);
 }
 
-/* scratch[i]: the place that window i selects, or -1 where all of it is padding. */
+/* Launches scratch[i] = the place that window i selects, or -1 if all of it is padding. */
 static AmStatus launch_selection(CudaSource *source, Arena *arena, const KernelCall *call,
                                  const ElementComputation *select, AmError *error) {
     const IrShape *input = call->operand_shapes[0], *windows = call->operand_shapes[1];

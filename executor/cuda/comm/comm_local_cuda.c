@@ -44,7 +44,7 @@ static AmStatus prepare(Comm *comm, CommCall *call, AmError *error) {
     return cuda_comm_rank_add(&rank_of(comm)->shared, call, error);
 }
 
-/* Slice k of `count` nearly equal ones begins here. */
+/* Returns the start of slice k of `count` nearly equal ones. */
 static int64_t slice_start(int64_t elements, int32_t k, int32_t count) {
     return elements / count * k + (elements % count < k ? elements % count : k);
 }

@@ -162,7 +162,7 @@ static bool await_aborts(CommShared *shared) {
     return true;
 }
 
-/* State of a communicator, under the mutex; an aborted one is a failure elsewhere. */
+/* Returns the state of a communicator, under the mutex; an aborted one is a failure elsewhere. */
 static AmStatus state_of(const Comm *comm, const NcclGroup *group, ncclResult_t *state, const char *what,
                          AmError *error) {
     if (rank_of(comm)->aborted || !group->communicator || atomic_load(&comm->shared->failed))
@@ -296,7 +296,7 @@ static AmStatus make_number(void *bytes, AmError *error) {
     return check(nccl.ncclGetUniqueId(bytes), "starting a group of ranks", error);
 }
 
-/* Called by the first of this process's ranks, when all have joined their groups. */
+/* Shares the numbers of groups: the first of this process's ranks calls it when all have joined. */
 static AmStatus share_numbers(CommShared *shared, AmError *error) {
     static_assert(sizeof(ncclUniqueId) == NCCL_GROUP_NUMBER_BYTES, "the number of an NCCL group");
     for (int32_t r = 0; r < shared->count; r++)
@@ -421,7 +421,7 @@ static ncclResult_t reduce_scatter(const Transfer *transfer) {
     return result;
 }
 
-/* all_to_all and halo_exchange: pieces of every rank go to every other rank. */
+/* Exchanges pieces of every rank with every other rank, for all_to_all and halo_exchange. */
 static ncclResult_t exchange_pieces(const Transfer *transfer) {
     CudaPieces sent, received;
     cuda_pieces_sent(&sent, transfer->call, transfer->k);
@@ -465,7 +465,7 @@ static int32_t member_of(const NcclGroup *group, int32_t rank) {
     return member;
 }
 
-/* All pieces of a transfer as one group of sends and receives; under the mutex. */
+/* Issues all pieces of a transfer as one group of sends and receives; under the mutex. */
 static ncclResult_t issue_transfer(const Comm *comm, const CommCall *call, const NcclGroup *group) {
     const ProgramTransfer *transfer = call->transfer;
     cudaStream_t stream = rank_of(comm)->shared.device->communication;

@@ -123,7 +123,7 @@ static CudaBox box_of(const CommCall *call, const ProgramPiece *piece, bool is_s
                      .start = piece->start};
 }
 
-/* Piece k of the call's received data, from the sender's array. */
+/* Adds shard k of the call's received data, from the sender's array. */
 static AmStatus add_fetched(CudaMoves *moves, const CommCall *call, int32_t own_rank, int32_t k,
                             const CommCall *sender, AmError *error) {
     const ProgramPiece *to = &call->transfer->receives[k], *from;

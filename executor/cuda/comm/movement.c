@@ -54,7 +54,7 @@ void cuda_movement_close(CudaMovement *movement) {
     *movement = (CudaMovement){0};
 }
 
-/* Device memory that is freed with the movement. */
+/* Allocates device memory that is freed with the movement. */
 static AmStatus new_table(CUdeviceptr *table, CudaMovement *movement, const CudaDevice *device, int64_t bytes,
                           AmError *error) {
     if (movement->table_count == movement->table_capacity) {

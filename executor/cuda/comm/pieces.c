@@ -6,7 +6,7 @@
 
 #include "executor/array/strided.h"
 
-/* The pieces of a halo_exchange in operand k, or in result k. */
+/* Finds the pieces of a halo_exchange in operand k, or in result k. */
 static bool halo_pieces(CudaPieces *pieces, const CommCall *call, int32_t k, bool is_sent) {
     const ProgramMovement *movement = &call->collective->movements[k];
     *pieces = (CudaPieces){.shape = is_sent ? call->operand_shapes[k] : call->result_shapes[k],

@@ -69,7 +69,7 @@ typedef struct DotKernel {
     CudaSpare *spare; /* NULL: the product has been tried */
 } DotKernel;
 
-/* A matrix [rows, columns] with these strides as the library describes it; false: it cannot. */
+/* Describes a matrix [rows, columns] with these strides for the library; false: it cannot read it. */
 static bool describe_matrix(CudaMatrix *matrix, int64_t rows, int64_t columns, int64_t row_stride,
                             int64_t column_stride) {
     bool plain = (columns == 1 || column_stride == 1) && (rows == 1 || row_stride >= columns);
@@ -163,8 +163,8 @@ static void order_contracted(int64_t *left, int64_t *right, const IrDot *dot, in
     }
 }
 
-/* The way with the fewest packed elements, and of these the one with the fewest products, among those with at
- * most `most_products`. False: no way has so few. */
+/* Chooses the way with the fewest packed elements, and of these the one with the fewest products, among
+ * those with at most `most_products`. False: no way has so few. */
 static bool choose_among(LibraryDot *best, const IrDot *dot, const IrShape *left, const IrShape *right,
                          const CudaDotOrder *order, int64_t most_products) {
     bool found = false;
@@ -338,7 +338,7 @@ static AmStatus open_blas(CudaKernelDevice *device, AmError *error) {
     return AM_OK;
 }
 
-/* Packs, workspace and slices in the scratch memory. */
+/* Lays out packs, workspace and slices in the scratch memory. */
 static AmStatus lay_out_scratch(DotKernel *kernel, KernelCall *call, Arena *arena, const LibraryDot *plan,
                                 const CudaDotOrder *order, AmError *error) {
     Dtype type = call->operand_shapes[0]->type, result_type = call->result_shapes[0]->type;

@@ -46,7 +46,7 @@ static Result describe_result(const KernelCall *call) {
     return result;
 }
 
-/* An operand's free dimensions by their strides in the result, the largest first. */
+/* Sorts an operand's free dimensions by their strides in the result, the largest first. */
 static void sort_free(int32_t *free, const int64_t *strides, int32_t count) {
     for (int32_t k = 0; k < count; k++) {
         int32_t at = k;

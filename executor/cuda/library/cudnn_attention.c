@@ -71,7 +71,7 @@ static bool has(const Planner *self, int32_t value, int32_t label) {
     return region_labels_has(&self->form.blocks.labels, value, label);
 }
 
-/* Batch and heads: units of keys before `head_first`, and the others. */
+/* Finds batch and heads: units of keys before `head_first`, and the others. */
 static void find_units(Planner *self) {
     const Program *region = region_of(self);
     int32_t keys = region->parameters[self->form.keys], queries = region->parameters[self->form.queries];
@@ -139,7 +139,7 @@ static int64_t reserve(Planner *self, int64_t bytes) {
     return at;
 }
 
-/* Row-major strides of a packed array. */
+/* Sets the row-major strides of a packed array, and returns its elements. */
 static int64_t pack_strides(const Planner *self, bool is_key, bool is_row, int64_t strides[DNN_RANK]) {
     const CudaAttentionShape *shape = &self->shape;
     int64_t lines = is_key ? shape->keys : shape->rows, width = is_row ? 1 : shape->width;
@@ -312,7 +312,7 @@ static AmStatus place_results(Planner *self, AmError *error) {
     return AM_OK;
 }
 
-/* "log-sum-exp = maximum + log(sum)" of saved statistics, in f32 and packed. */
+/* Writes "log-sum-exp = maximum + log(sum)" of saved statistics, in f32 and packed. */
 static AmStatus write_log_sums(Planner *self, int64_t at, AmError *error) {
     const Program *region = region_of(self);
     int32_t list[REGION_MOST_LABELS], count = list_packed(self, list, false, self->form.row, -1);
@@ -331,7 +331,7 @@ static AmStatus write_log_sums(Planner *self, int64_t at, AmError *error) {
     return launch(self, &self->before, &body, elements, error);
 }
 
-/* "o = o exp(own - log-sum-exp)". */
+/* Writes "o = o exp(own - log-sum-exp)". */
 static AmStatus write_correction(Planner *self, int64_t output, int64_t own, int64_t log_sums,
                                  AmError *error) {
     Text body = {0}, load = {0};
@@ -352,7 +352,7 @@ static AmStatus write_correction(Planner *self, int64_t output, int64_t own, int
     return launch(self, &self->between, &body, elements, error);
 }
 
-/* The forward pass of a region of gradients, and the statistics of the backward one. */
+/* Plans the forward pass of a region of gradients, and the statistics of the backward one. */
 static AmStatus plan_backward(Planner *self, AmError *error) {
     const Program *region = region_of(self);
     Placed(*placed)[ATTENTION_ARRAY_COUNT] = self->kernel->placed;
@@ -480,7 +480,7 @@ static void bind(const KernelCall *call) {
     kernel->before.scratch = kernel->between.scratch = kernel->after.scratch = call->scratch;
 }
 
-/* A call of generated kernels with the arrays of the whole call. */
+/* Prepares a call of generated kernels with the arrays of the whole call. */
 static AmStatus prepare_part(const Planner *self, KernelCall *part, const CudaSource *source,
                              AmError *error) {
     if (source->launch_count == 0) return AM_OK;

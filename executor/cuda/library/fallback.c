@@ -25,7 +25,8 @@ static const char *plural(int32_t count) {
     return count == 1 ? "" : "s";
 }
 
-/* "2 matrix products and 1 convolution run as generated kernels, slowly; the first is 'dot.3': REASON" */
+/* Returns "2 matrix products and 1 convolution run as generated kernels, slowly; the first is 'dot.3':
+ * REASON". */
 static char *describe_refusals(const CudaRefusals *refusals, Arena *arena) {
     int32_t products = refusals->products, convolutions = refusals->convolutions;
     char *of_dots = arena_format(arena, "%d matrix product%s", products, plural(products));

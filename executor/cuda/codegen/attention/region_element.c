@@ -42,7 +42,7 @@ static const char *suffix_of(const RegionElement *self) {
     return strcmp(self->index, "u32") == 0 ? "u" : "ll";
 }
 
-/* The sum of the indices of labels [first, end) of a list, each times the sizes of the later ones. */
+/* Appends the sum of the indices of labels [first, end) of a list, each times the sizes of the later ones. */
 static void append_index(const RegionElement *self, Text *out, const int32_t *list, int32_t first,
                          int32_t end) {
     int64_t stride = 1;
@@ -60,7 +60,7 @@ void region_element_append_place(const RegionElement *self, int32_t value) {
     append_index(self, self->out, labels->list, 0, labels->count);
 }
 
-/* The array of a parameter or a sum that an earlier kernel has made. */
+/* Appends the array of a parameter or a sum that an earlier kernel has computed. */
 static void append_array(const RegionElement *self, Text *out, int32_t value) {
     const RegionPlan *plan = self->plan;
     if (plan->parameter_of[value] >= 0) {
@@ -88,7 +88,7 @@ static void append_load(RegionElement *self, int32_t value) {
     text_free(&load);
 }
 
-/* The element of a score product, rounded to its type; an addend follows. */
+/* Appends the element of a score product, rounded to its type; an addend follows. */
 static void append_score(RegionElement *self, const ProgramInstruction *instruction) {
     char place[96];
     Text element = {0};
@@ -168,7 +168,7 @@ void region_element_append(RegionElement *self, const int32_t *values, int32_t c
     }
 }
 
-/* "[PLACE] = bf16_store(v7);" */
+/* Appends "[PLACE] = bf16_store(v7);". */
 static void append_store(const RegionElement *self, int32_t value) {
     char name[32];
     snprintf(name, sizeof name, "v%d", self->slots[value]);

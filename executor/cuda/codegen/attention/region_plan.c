@@ -67,7 +67,7 @@ static AmStatus find_sides(RegionPlan *self, AmError *error) {
     return AM_OK;
 }
 
-/* A dot over widths whose result is a tile, of a value with rows and one with keys. */
+/* Returns whether it is a dot over widths whose result is a tile, of a value with rows and one with keys. */
 static bool is_score(const RegionPlan *self, const ProgramInstruction *instruction) {
     if (instruction->opcode != IR_DOT || !region_plan_is_tile(self, instruction->first_result)) return false;
     for (int32_t l = 0; l < self->blocks.labels.count; l++)
@@ -110,7 +110,7 @@ static AmStatus classify(const RegionPlan *self, RegionSum *sum, const ProgramIn
     return AM_OK;
 }
 
-/* A fold by addition, maximum or minimum of floating numbers. */
+/* Returns whether it folds floating numbers by addition, maximum or minimum. */
 static bool folds(const RegionPlan *self, const ProgramInstruction *instruction) {
     const Program *region = self->blocks.region;
     SbpReduction reduction =
@@ -121,7 +121,7 @@ static bool folds(const RegionPlan *self, const ProgramInstruction *instruction)
            cuda_has_arithmetic(region->values[instruction->first_result].shape.type);
 }
 
-/* Every label is at one place of a value; a value's labels are those of its operands. */
+/* Checks that every label is at one place of a value, and that a value's labels are those of its operands. */
 static AmStatus check_labels(const RegionPlan *self, const ProgramInstruction *instruction, AmError *error) {
     const ValueLabels *labels = &self->blocks.labels.values[instruction->first_result];
     const IrShape *shape = &self->blocks.region->values[instruction->first_result].shape;

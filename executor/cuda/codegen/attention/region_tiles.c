@@ -174,7 +174,7 @@ static void append_barrier(TileWriter *self) {
     text_append_string(self->out, "__syncthreads();\n");
 }
 
-/* An unrolled loop, so that arrays with its index are in registers. */
+/* Appends an unrolled loop, so that arrays with its index are in registers. */
 static void append_unrolled(TileWriter *self, const char *name, int64_t count) {
     text_append(self->out, "#pragma unroll\nfor (u32 %s = 0; %s < %lldu; %s++)\n", name, name,
                 (long long)count, name);
@@ -218,7 +218,7 @@ static int64_t append_head(TileWriter *self) {
     return blocks;
 }
 
-/* The sums in registers. */
+/* Appends the sums in registers. */
 static void append_sums(TileWriter *self) {
     for (int32_t s = 0; s < self->plan->sum_count; s++) {
         const RegionSum *sum = &self->plan->sums[s];
@@ -236,7 +236,7 @@ static void append_sums(TileWriter *self) {
     }
 }
 
-/* The largest and the least position of a vector of integers in a tile. */
+/* Appends the largest and the least position of a vector of integers in a tile. */
 static void append_positions(TileWriter *self, int32_t parameter, bool is_row) {
     text_append(self->out, "for (%s n = %s0; n < %s1; n++) {\nconst s64 at = (s64)in%d[n];\n", self->index,
                 is_row ? "r" : "k", is_row ? "r" : "k", parameter);

@@ -133,7 +133,7 @@ AmStatus region_writer_flat_output(RegionWriter *self, int32_t output, AmError *
     return launch_flat(self, elements, error);
 }
 
-/* 32-bit indices where no array has more elements. */
+/* Chooses 32-bit indices if no array has more elements. */
 static void choose_index(RegionWriter *self) {
     const Program *region = self->plan->blocks.region;
     int64_t most = 0;

@@ -138,7 +138,7 @@ AmStatus cuda_source_bitcast_convert(CudaSource *source, Arena *arena, const Ker
                                   : AM_OK;
 }
 
-/* Scalar integers from operand `first` on, one per dimension of operand 0. */
+/* Returns whether there are scalar integers from operand `first` on, one per dimension of operand 0. */
 static bool has_scalar_indices(const KernelCall *call, int32_t first) {
     if (call->operand_count - first != call->operand_shapes[0]->rank) return false;
     for (int32_t k = first; k < call->operand_count; k++)
@@ -172,7 +172,7 @@ static void append_part(Text *out, const KernelCall *call, int32_t first) {
     text_append_string(out, ";\n");
 }
 
-/* "(at0 + d0) * 12ll + (at1 + d1) * 4ll": the place in the shard. */
+/* Appends "(at0 + d0) * 12ll + (at1 + d1) * 4ll": the place in the shard. */
 static void append_part_place(Text *out, const IrShape *held) {
     int64_t strides[IR_MAX_RANK];
     strided_row_major(strides, held->dimensions, held->rank);

@@ -295,7 +295,7 @@ static AmStatus launch_sorted(CudaSource *source, Arena *arena, const KernelCall
     return launch_rows(source, arena, call, map, entries, combine, half, error);
 }
 
-/* Position number `number` as coordinates p0, ... */
+/* Appends position number `number` as coordinates p0, ... */
 static void append_position(Text *out, const IndexMap *map, const char *number, const char *indent) {
     int64_t stride = map->position_count;
     for (int32_t n = 0; n < map->position_rank; n++) {
@@ -318,7 +318,7 @@ static int32_t window_dimension(const IrGather *form, int32_t w) {
     }
 }
 
-/* " && ...": whether element d0, ... of the result is in the window, where it stands at w0, ... */
+/* Appends " && ...": whether element d0, ... of the result is in the window, at w0, ... */
 static void append_membership(Text *out, const IndexMap *map, const IrGather *form) {
     for (int32_t w = 0; w < map->window_rank; w++)
         text_append(out, " && w%d >= 0 && w%d < %lldll", w, w, (long long)map->window[w]);

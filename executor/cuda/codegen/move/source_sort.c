@@ -46,7 +46,7 @@ static void append_chunk(Text *out, const Sort *sort, const char *items, const c
                     (long long)(sort->lines * sort->length));
 }
 
-/* "precedes(a, b)": whether the element at place a of the line stands before that at b. */
+/* Appends "precedes(a, b)": whether the element at place a of the line comes before that at b. */
 static void append_comparison(Text *out, const KernelCall *call, const Sort *sort) {
     text_append(out,
                 "    const auto precedes = [&](const s64 a, const s64 b) -> bool {\n"
@@ -196,7 +196,7 @@ AmStatus cuda_source_sort(CudaSource *source, Arena *arena, const KernelCall *ca
     return cuda_source_launch(source, arena, "sort_place", &body, cuda_blocks(elements), CUDA_THREADS, error);
 }
 
-/* By value; floating types in the total order of their bits. */
+/* Writes the order by value; floating types have the total order of their bits. */
 static AmStatus write_value_order(Text *out, Arena *arena, const KernelCall *call, AmError *error) {
     (void)arena;
     (void)error;
