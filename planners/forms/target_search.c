@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/system/parallel.h"
 #include "planners/devices/device_search.h"
 #include "planners/export/export_check.h"
 #include "planners/single_stage/single_stage_search.h"
@@ -15,14 +16,19 @@ static PlanCandidate *fastest_on(Target target, CandidatePool *pool, const PlanC
     return NULL;
 }
 
-/* Finds the best plan of each target, until an interrupt: the plan of the search is there. */
-static void find_plans(TargetPlans *plans, FormSearch *self) {
-    for (int32_t target = 0; target < TARGET_COUNT; target++) {
-        if (self->whole->unfused && target_is_xla((Target)target)) continue; /* it has no fused attention */
-        if (stop_flag_is_set(self->options.request->callbacks.interrupted)) return;
-        const PlanCandidate *best = fastest_on((Target)target, &self->result->pool, self->whole, NULL);
-        if (best) plans->on[target] = best->plan;
-    }
+/* The best plan of each target, found side by side until an interrupt: the plan of the search is there. */
+typedef struct TargetTasks {
+    TargetPlans *plans;
+    const FormSearch *search;
+} TargetTasks;
+
+static void find_plan(void *user, int32_t target) {
+    const TargetTasks *tasks = user;
+    const FormSearch *self = tasks->search;
+    if (self->whole->unfused && target_is_xla((Target)target)) return; /* it has no fused attention */
+    if (stop_flag_is_set(self->options.request->callbacks.interrupted)) return;
+    const PlanCandidate *best = fastest_on((Target)target, &self->result->pool, self->whole, NULL);
+    if (best) tasks->plans->on[target] = best->plan;
 }
 
 /* Searches without the target, where limits allow it: further candidates and the price of the restriction. */
@@ -120,7 +126,8 @@ AmStatus target_search(FormSearch *self, TargetPlans *plans, const SearchOptions
     self->whole = self->forms.chosen;
     if (target == TARGET_AUTOMAP) {
         TRY(search_hosts_too(self, error));
-        find_plans(plans, self);
+        TargetTasks tasks = {plans, self};
+        parallel_for(TARGET_COUNT, 0, find_plan, &tasks);
         return AM_OK;
     }
     TRY(target_check_module(target, self->whole, error));

@@ -48,6 +48,7 @@ typedef struct OverrideSearch {
     ShardingGraphFold *fold;
     StopSignal stop;
     PlanStage *stage;
+    Assignment *assignment; /* of the stage; NULL: not yet made since the stage changed */
     PlanPrice *price;
     ShardingGraphWeights weights; /* of this round */
     double sum;                   /* of the plan so far, by the weights, in the sharding graph */
@@ -193,6 +194,7 @@ static AmStatus account(OverrideSearch *self, const OverrideTrial *trial, AmErro
 
 static void adopt(OverrideSearch *self, const OverrideTrial *trial) {
     *self->stage = trial->stage;
+    self->assignment = NULL;
     *self->price = trial->price;
     self->sum = trial->sum;
 }
@@ -315,29 +317,28 @@ static AmStatus run_round(OverrideSearch *self, AmError *error) {
                          .price = price_trials,
                          .take = take_trials};
     ClimbPlace place = {0};
-    Assignment *assignment;
     int32_t *labels;
     self->is_changed = false;
-    TRY(plan_assign(&assignment, self->arena, self->problem->context, self->stage, error));
-    const ShardingGraphCost cost = sharding_graph_cost(self->model, assignment);
+    if (!self->assignment)
+        TRY(plan_assign(&self->assignment, self->arena, self->problem->context, self->stage, error));
+    const ShardingGraphCost cost = sharding_graph_cost(self->model, self->assignment);
     self->sum = sum_of(self, &cost);
     sharding_graph_bound(self->fold, &self->weights, SWEEPS);
-    TRY(sharding_graph_labels(&labels, self->arena, self->model, assignment, error));
+    TRY(sharding_graph_labels(&labels, self->arena, self->model, self->assignment, error));
     TRY(list_changes(self, labels, error));
     return climb_run(&climb, &place, error);
 }
 
 static AmStatus open_model(OverrideSearch *self, AmError *error) {
     const StageProblem *problem = self->problem;
-    Assignment *assignment;
     TRY(sharding_graph_create_estimate(&self->model, self->arena, problem->context, &problem->mesh,
                                        problem->cluster, problem->devices, error));
     if (!self->model) return AM_OK;
     TRY(sharding_graph_fold(&self->fold, self->arena, self->model, error));
     self->stop = problem->budget.stop;
     sharding_graph_fold_watch(self->fold, &self->stop);
-    TRY(plan_assign(&assignment, self->arena, problem->context, self->stage, error));
-    if (!price_memo_add(&self->problem->priced.plans, problem_assignment_key(problem, assignment),
+    TRY(plan_assign(&self->assignment, self->arena, problem->context, self->stage, error));
+    if (!price_memo_add(&self->problem->priced.plans, problem_assignment_key(problem, self->assignment),
                         self->price))
         return am_fail_memory(error, 0);
     return AM_OK;

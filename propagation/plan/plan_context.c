@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/system/parallel.h"
 #include "ir/canonical/canonical.h"
 #include "ir/recomputation/undo.h"
 #include "propagation/plan/plan.h"
@@ -35,6 +36,26 @@ static AmStatus derive(PlanContext *self, AmError *error) {
                                error);
 }
 
+/* The hash of a canonical module, and what is derived from it and its roles, side by side. */
+typedef struct ContextTasks {
+    PlanContext *context;
+    const char *roles_path;
+    AmStatus status;
+    AmError error;
+} ContextTasks;
+
+static void context_task(void *user, int32_t k) {
+    ContextTasks *tasks = user;
+    PlanContext *self = tasks->context;
+    if (k == 1) {
+        ir_hash(self->canonical, self->sha256);
+        return;
+    }
+    tasks->status =
+        ir_find_roles(&self->roles, &self->arena, self->canonical, tasks->roles_path, &tasks->error);
+    if (tasks->status == AM_OK) tasks->status = derive(self, &tasks->error);
+}
+
 AmStatus plan_context_of(PlanContext **context, IrModule *module, const char *roles_path, AmError *error) {
     Arena arena = {0};
     PlanContext *self = ARENA_ARRAY(&arena, PlanContext, 1);
@@ -46,13 +67,13 @@ AmStatus plan_context_of(PlanContext **context, IrModule *module, const char *ro
     self->module = module;
     AmStatus status;
     TRY_OR_FAIL(ir_canonicalize(&self->canonical, self->module, error));
-    ir_hash(self->canonical, self->sha256);
+    ContextTasks tasks = {.context = self, .roles_path = roles_path};
+    parallel_for(2, 0, context_task, &tasks);
+    TRY_OR_FAIL(am_pass_error(tasks.status, &tasks.error, error));
     if (!self->sha256[0]) {
         status = am_fail_memory(error, (int64_t)sizeof self->sha256);
         goto fail;
     }
-    TRY_OR_FAIL(ir_find_roles(&self->roles, &self->arena, self->canonical, roles_path, error));
-    TRY_OR_FAIL(derive(self, error));
     *context = self;
     return AM_OK;
 fail:
