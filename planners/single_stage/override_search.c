@@ -51,6 +51,7 @@ typedef struct OverrideSearch {
     Assignment *assignment; /* of the stage; NULL: not yet made since the stage changed */
     PlanPrice *price;
     ShardingGraphWeights weights; /* of this round */
+    bool is_bounded;              /* the messages are those of the next round */
     double sum;                   /* of the plan so far, by the weights, in the sharding graph */
     ShardingGraphChange *changes; /* [change_count] of this round */
     int32_t change_count;
@@ -307,26 +308,47 @@ static AmStatus list_changes(OverrideSearch *self, const int32_t *labels, AmErro
     return AM_OK;
 }
 
-static AmStatus run_round(OverrideSearch *self, AmError *error) {
+/* The weights of the second round, in which all communication counts. */
+static const ShardingGraphWeights all_communication = {1, 1};
+
+/* The climb of the first round and the messages of the second one. */
+typedef struct RoundTasks {
+    OverrideSearch *search;
+    AmStatus status;
+    AmError error;
+} RoundTasks;
+
+static void round_task(void *user, int32_t k) {
+    RoundTasks *tasks = user;
     const Climb climb = {.order = CLIMB_FROM_FIRST,
                          .batch = PROBLEM_BATCH,
-                         .user = self,
+                         .user = tasks->search,
                          .is_over = is_over,
                          .list = list_open,
                          .make = make_trial,
                          .price = price_trials,
                          .take = take_trials};
     ClimbPlace place = {0};
+    if (k == 0) tasks->status = climb_run(&climb, &place, &tasks->error);
+    else sharding_graph_bound(tasks->search->fold, &all_communication, SWEEPS);
+}
+
+/* Changes the stage by the changes that the messages propose. If another round follows in any case, its
+ * messages are passed beside the climb, which reads the classes of the fold alone. */
+static AmStatus run_round(OverrideSearch *self, bool is_followed, AmError *error) {
     int32_t *labels;
+    RoundTasks tasks = {.search = self};
     self->is_changed = false;
     if (!self->assignment)
         TRY(plan_assign(&self->assignment, self->arena, self->problem->context, self->stage, error));
     const ShardingGraphCost cost = sharding_graph_cost(self->model, self->assignment);
     self->sum = sum_of(self, &cost);
-    sharding_graph_bound(self->fold, &self->weights, SWEEPS);
+    if (!self->is_bounded) sharding_graph_bound(self->fold, &self->weights, SWEEPS);
     TRY(sharding_graph_labels(&labels, self->arena, self->model, self->assignment, error));
     TRY(list_changes(self, labels, error));
-    return climb_run(&climb, &place, error);
+    parallel_for(is_followed ? 2 : 1, 0, round_task, &tasks);
+    self->is_bounded = is_followed;
+    return am_pass_error(tasks.status, &tasks.error, error);
 }
 
 static AmStatus open_model(OverrideSearch *self, AmError *error) {
@@ -357,9 +379,10 @@ static AmStatus run_rounds(OverrideSearch *self, AmError *error) {
     double share = exposed_share(self->price);
     bool is_open = self->model != NULL;
     for (int32_t round = 0; round < ROUNDS && is_open; round++) {
-        self->weights = (ShardingGraphWeights){1, round == 0 ? share : 1};
-        TRY(run_round(self, error));
-        is_open = self->is_changed || (round == 0 && share < 1);
+        bool is_followed = round == 0 && share < 1;
+        self->weights = round == 0 ? (ShardingGraphWeights){1, share} : all_communication;
+        TRY(run_round(self, is_followed, error));
+        is_open = self->is_changed || is_followed;
     }
     return AM_OK;
 }
