@@ -1,16 +1,18 @@
-/* Arena: blocks from the C heap, newest first, each twice the size of the previous one up to 4 MiB;
- * a larger request gets a block of its own size.
+/* Arena: blocks, newest first, each twice the size of the previous one up to 4 MiB; a larger request gets a
+ * block of its own size.
  *
- * Blocks come zeroed from calloc, so that fresh memory costs nothing until it is touched. Released
+ * Blocks come zeroed from calloc or mmap, so that fresh memory costs nothing until it is touched. Released
  * memory is kept and zeroed again on allocation, just before it is written, so that every
  * allocation is zero. The largest blocks are mapped with huge pages: the first touch of a module's
- * memory page by page takes a third of the time of reading the module. A cache keeps blocks of freed
- * arenas for other arenas: the system takes about as long to clear a block as a search to fill it.
+ * memory page by page takes a third of the time of reading the module. A cache keeps released blocks for all
+ * arenas: the system takes about as long to clear a block as a search to fill it. Blocks are mapped and not
+ * from the heap, which would keep those that the cache gives up.
  */
 #define _GNU_SOURCE /* MAP_ANONYMOUS, madvise */
 #include "base/arena.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,93 +48,115 @@ typedef struct ArenaBlock {
 #define MAPS_BLOCKS 1
 #endif
 
-static bool is_mapped(size_t capacity) {
-    return MAPS_BLOCKS && capacity >= LARGEST_BLOCK;
-}
+/* ---- the block cache: released blocks, for all arenas ---- */
 
-/* ---- the block cache: blocks of freed arenas ---- */
-
-/* Class k has blocks of LEAST_CACHED << k bytes, the last one those of LARGEST_BLOCK. Smaller blocks are
- * left to the heap. */
-enum { CACHE_CLASSES = 7 };
+/* Class k has blocks of LEAST_CACHED << k bytes, the last but one those of LARGEST_BLOCK, and the last one
+ * larger blocks. Smaller blocks are left to the heap. */
+enum { CACHE_CLASSES = 8, CLASS_LARGEST = CACHE_CLASSES - 2, CLASS_LARGER = CACHE_CLASSES - 1 };
 static const size_t LEAST_CACHED = 64 << 10;
-static const size_t MOST_CACHED = 192 << 20; /* bytes in all */
+static const size_t MOST_CACHED = 128 << 20; /* bytes in all */
 
 static pthread_mutex_t cache_lock = PTHREAD_MUTEX_INITIALIZER;
 static ArenaBlock *free_lists[CACHE_CLASSES]; /* newest first */
 static size_t cached_bytes;
 
-static size_t class_capacity(int32_t class) {
-    return class == CACHE_CLASSES - 1 ? LARGEST_BLOCK : LEAST_CACHED << class;
+static bool is_mapped(size_t capacity) {
+    return MAPS_BLOCKS && capacity >= LEAST_CACHED;
 }
 
-/* Returns the class of the smallest blocks with so much room, or -1 for small and very large ones. */
-static int32_t class_of(size_t capacity) {
+/* Returns the class of the smallest blocks with so much room; `*capacity` becomes their size. Blocks must be
+ * mapped. */
+static int32_t class_of(size_t *capacity) {
     int32_t class = 0;
-    if (!MAPS_BLOCKS || capacity < LEAST_CACHED || capacity > LARGEST_BLOCK) return -1;
-    while (class_capacity(class) < capacity) class ++;
+    if (*capacity > LARGEST_BLOCK) return CLASS_LARGER;
+    while (class < CLASS_LARGEST && LEAST_CACHED << class < *capacity) class ++;
+    *capacity = class == CLASS_LARGEST ? LARGEST_BLOCK : LEAST_CACHED << class;
     return class;
 }
 
-/* Takes a block of a class from the cache. NULL: it has none, or another thread uses it, perhaps of the
+/* Returns whether this thread now holds the lock of the cache. Another thread may have it for ever, in the
  * process that this one was forked from. */
-static ArenaBlock *take_cached(int32_t class) {
-    if (class < 0 || pthread_mutex_trylock(&cache_lock) != 0) return NULL;
-    ArenaBlock *block = free_lists[class];
+static bool lock_cache(void) {
+    enum { ATTEMPTS = 64 };
+    for (int32_t k = 0; k < ATTEMPTS; k++) {
+        if (pthread_mutex_trylock(&cache_lock) == 0) return true;
+        sched_yield();
+    }
+    return false;
+}
+
+/* Takes a block with so much room, and at most twice as much, from the cache. NULL: it has none. */
+static ArenaBlock *take_cached(int32_t class, size_t capacity) {
+    if (!lock_cache()) return NULL;
+    ArenaBlock **place = &free_lists[class];
+    while (*place && ((*place)->capacity < capacity || (*place)->capacity / 2 > capacity))
+        place = &(*place)->older;
+    ArenaBlock *block = *place;
     if (block) {
-        free_lists[class] = block->older;
+        *place = block->older;
         cached_bytes -= block->capacity;
     }
     pthread_mutex_unlock(&cache_lock);
     return block;
 }
 
-/* Puts a block into the cache. Returns false if the cache has no room for it or is in use. */
-static bool put_in_cache(ArenaBlock *block) {
-    int32_t class = class_of(block->capacity);
-    if (class < 0 || class_capacity(class) != block->capacity) return false;
-    if (pthread_mutex_trylock(&cache_lock) != 0) return false;
-    bool has_room = cached_bytes + block->capacity <= MOST_CACHED;
+static void block_free(ArenaBlock *block) {
+    if (is_mapped(block->capacity)) munmap(block, sizeof(ArenaBlock) + block->capacity);
+    else free(block);
+}
+
+/* Puts a block into the cache, or returns it to the system where the cache has no room. */
+static void block_release(ArenaBlock *block) {
+    size_t capacity = block->capacity;
+    if (!is_mapped(capacity) || !lock_cache()) {
+        block_free(block);
+        return;
+    }
+    int32_t class = class_of(&capacity);
+    bool has_room = cached_bytes + capacity <= MOST_CACHED;
     if (has_room) {
         block->used = 0;
         block->older = free_lists[class];
         free_lists[class] = block;
-        cached_bytes += block->capacity;
+        cached_bytes += capacity;
     }
     pthread_mutex_unlock(&cache_lock);
-    return has_room;
+    if (!has_room) block_free(block);
 }
 
 /* ---- allocation ---- */
 
 /* Returns a block of at least so much room. NULL: no memory. */
 static ArenaBlock *block_new(size_t capacity) {
-    int32_t class = class_of(capacity);
-    ArenaBlock *block = take_cached(class);
-    if (block) return block;
-    if (class >= 0) capacity = class_capacity(class);
-    size_t bytes = sizeof(ArenaBlock) + capacity;
+    ArenaBlock *block;
     if (is_mapped(capacity)) {
+        int32_t class = class_of(&capacity);
+        block = take_cached(class, capacity);
+        if (block) return block;
+        size_t bytes = sizeof(ArenaBlock) + capacity;
         void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (mapped == MAP_FAILED) return NULL;
-        madvise(mapped, bytes, MADV_HUGEPAGE);
+        if (class >= CLASS_LARGEST) madvise(mapped, bytes, MADV_HUGEPAGE);
         block = mapped;
     } else {
-        block = calloc(1, bytes);
+        block = calloc(1, sizeof(ArenaBlock) + capacity);
         if (!block) return NULL;
     }
     block->capacity = capacity;
     return block;
 }
 
-static void block_unmap(ArenaBlock *block) {
-    if (is_mapped(block->capacity)) munmap(block, sizeof(ArenaBlock) + block->capacity);
-    else free(block);
-}
-
 void arena_free_cache(void) {
-    for (int32_t class = 0; class < CACHE_CLASSES; class ++)
-        for (ArenaBlock *block = take_cached(class); block; block = take_cached(class)) block_unmap(block);
+    for (int32_t class = 0; class < CACHE_CLASSES && lock_cache(); class ++) {
+        ArenaBlock *block = free_lists[class];
+        free_lists[class] = NULL;
+        for (ArenaBlock *older; block; block = older) {
+            older = block->older;
+            cached_bytes -= block->capacity;
+            block_free(block);
+        }
+        pthread_mutex_unlock(&cache_lock);
+    }
 }
 
 static size_t round_up(size_t bytes) {
@@ -255,11 +279,15 @@ ArenaMark arena_mark(const Arena *arena) {
     return (ArenaMark){arena->blocks, arena->blocks ? arena->blocks->used : 0, arena->used};
 }
 
-/* Blocks are kept for the next round: a search releases its scratch memory hundreds of times. */
+/* Small blocks are kept for the next round: a search releases its scratch memory hundreds of times. */
 void arena_release(Arena *arena, ArenaMark mark) {
     while (arena->blocks != mark.block) {
         ArenaBlock *block = arena->blocks;
         arena->blocks = block->older;
+        if (is_mapped(block->capacity)) {
+            block_release(block);
+            continue;
+        }
         block->used = 0;
         block->older = arena->spare;
         arena->spare = block;
@@ -273,7 +301,7 @@ void arena_free(Arena *arena) {
         ArenaBlock *block = list ? arena->spare : arena->blocks;
         while (block) {
             ArenaBlock *older = block->older;
-            if (!put_in_cache(block)) block_unmap(block);
+            block_release(block);
             block = older;
         }
     }

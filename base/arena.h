@@ -5,7 +5,7 @@
  * Callers that allocate in proportion to their input check `failed` once at the end of a pass, or each
  * pointer before its first use. An arena is used by one thread at a time.
  *
- * A cache of at most 192 MiB keeps the blocks of freed arenas for other arenas of the process.
+ * A cache of at most 128 MiB keeps released blocks for all arenas of the process.
  */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
@@ -17,7 +17,7 @@
 
 typedef struct Arena {
     struct ArenaBlock *blocks; /* newest first */
-    struct ArenaBlock *spare;  /* released, for reuse */
+    struct ArenaBlock *spare;  /* released small ones, for reuse */
     size_t used;               /* bytes handed out since the last reset */
     size_t limit;              /* 0, or the most bytes that may be handed out */
     bool failed;
