@@ -509,6 +509,7 @@ AmStatus program_plan_buffers(Program *program, AmError *error) {
     Arena *arena = program->arena;
     program->allocation.red_zone = red_zone_bytes();
     program->allocation.memory = ARENA_ARRAY(arena, ProgramMemory, program->execution.step_count + 1);
+    ArenaMark mark = arena_mark(arena);
     Planner self = {.program = program,
                     .arena = arena,
                     .storage = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
@@ -557,5 +558,6 @@ AmStatus program_plan_buffers(Program *program, AmError *error) {
     }
     program->allocation.bytes = self.end;
     program->allocation.peak_step = self.peak_step;
+    arena_release(arena, mark);
     return arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }

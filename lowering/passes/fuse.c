@@ -37,7 +37,8 @@ enum { KNOWN_STRIDES = 64 };
 
 typedef struct Fuser {
     Program *program;
-    Arena *arena;
+    Arena *arena;   /* of the program */
+    Arena *scratch; /* freed after the pass */
     int32_t count;
     ProgramGraph graph;
     bool *inner;            /* [edge of the graph]: inside one index space */
@@ -100,7 +101,7 @@ static bool is_recomputed_from(const Fuser *self, int32_t producer, int32_t i) {
 /* Instructions of different kernels of a framework are not fused. */
 static void find_kernels(Fuser *self) {
     const Program *program = self->program;
-    int32_t *kernel = ARENA_ARRAY(self->arena, int32_t, self->count + 1);
+    int32_t *kernel = ARENA_ARRAY(self->scratch, int32_t, self->count + 1);
     bool is_any = false;
     for (int32_t i = 0; i < self->count && kernel; i++) {
         /* A kernel's name is such as "fused/kernel/12", with its number (cost/operator/fused_kernels.h). */
@@ -155,10 +156,10 @@ static int32_t level_of_update(const Fuser *self, const int32_t *update_of, int3
  * optimizer's decayed mean, a mask). */
 static AmStatus raise_levels(Fuser *self, AmError *error) {
     const Program *program = self->program;
-    int32_t *bound = ARENA_ARRAY(self->arena, int32_t, self->count + 1);
-    int32_t *update_of = ARENA_ARRAY(self->arena, int32_t, program->value_count + 1);
-    bool *is_free = ARENA_ARRAY(self->arena, bool, self->count + 1);
-    if (self->arena->failed) return am_fail_memory(error, self->count);
+    int32_t *bound = ARENA_ARRAY(self->scratch, int32_t, self->count + 1);
+    int32_t *update_of = ARENA_ARRAY(self->scratch, int32_t, program->value_count + 1);
+    bool *is_free = ARENA_ARRAY(self->scratch, bool, self->count + 1);
+    if (self->scratch->failed) return am_fail_memory(error, self->count);
     for (int32_t v = 0; v < program->value_count; v++) update_of[v] = -1;
     for (int32_t k = 0; k < program->execution.update_count; k++)
         update_of[program->parameters[program->execution.updates[k].parameter]] = k;
@@ -336,7 +337,7 @@ static void mark_wanted(Fuser *self) {
  * are known. A value in memory is recomputed only if it is read soon, since its operands live until
  * then. */
 static AmStatus choose_recomputed(Fuser *self, AmError *error) {
-    self->wanted = ARENA_ARRAY(self->arena, bool, self->program->value_count + 1);
+    self->wanted = ARENA_ARRAY(self->scratch, bool, self->program->value_count + 1);
     if (!self->wanted) return am_fail_memory(error, self->program->value_count);
     mark_wanted(self);
     /* Values that are too expensive to recompute are in memory, so that others may be made of them. */
@@ -627,32 +628,32 @@ static AmStatus accumulate_products(Fuser *self, AmError *error) {
     if (!taken) return AM_OK;
     for (int32_t i = 0; i < self->count; i++)
         if (taken[i]) self->form[i] = FORM_PLAIN;
-    return program_graph(&self->graph, self->program, error);
+    return program_graph(&self->graph, self->scratch, self->program, error);
 }
 
-AmStatus program_fuse(Program *program, AmError *error) {
+static AmStatus fuse(Program *program, Arena *scratch, AmError *error) {
     int32_t count = program->instruction_count;
-    Arena *arena = program->arena;
     bool *unused;
     TRY(program_find_places(program, error));
     TRY(program_find_unset(program, error));
     TRY(program_unused_indices(&unused, program, error));
     Fuser self = {.program = program,
-                  .arena = arena,
+                  .arena = program->arena,
+                  .scratch = scratch,
                   .count = count,
-                  .form = ARENA_ARRAY(arena, uint8_t, count + 1),
+                  .form = ARENA_ARRAY(scratch, uint8_t, count + 1),
                   .unused = unused,
-                  .level = ARENA_ARRAY(arena, int32_t, count + 1),
-                  .leader = ARENA_ARRAY(arena, int32_t, count + 1),
-                  .size = ARENA_ARRAY(arena, int32_t, count + 1),
-                  .needed = ARENA_ARRAY(arena, bool, program->value_count + 1),
-                  .slot = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
-                  .constant_slot = ARENA_ARRAY(arena, int32_t, count + 1),
-                  .is_recomputed = ARENA_ARRAY(arena, bool, count + 1),
-                  .is_used = ARENA_ARRAY(arena, bool, count + 1)};
-    TRY(program_graph(&self.graph, program, error));
-    self.inner = ARENA_ARRAY(arena, bool, self.graph.first[count]);
-    if (arena->failed) return am_fail_memory(error, count);
+                  .level = ARENA_ARRAY(scratch, int32_t, count + 1),
+                  .leader = ARENA_ARRAY(scratch, int32_t, count + 1),
+                  .size = ARENA_ARRAY(scratch, int32_t, count + 1),
+                  .needed = ARENA_ARRAY(scratch, bool, program->value_count + 1),
+                  .slot = ARENA_ARRAY(scratch, int32_t, program->value_count + 1),
+                  .constant_slot = ARENA_ARRAY(scratch, int32_t, count + 1),
+                  .is_recomputed = ARENA_ARRAY(scratch, bool, count + 1),
+                  .is_used = ARENA_ARRAY(scratch, bool, count + 1)};
+    TRY(program_graph(&self.graph, scratch, program, error));
+    self.inner = ARENA_ARRAY(scratch, bool, self.graph.first[count]);
+    if (scratch->failed || program->arena->failed) return am_fail_memory(error, count);
     find_kernels(&self);
     find_levels(&self);
     TRY(raise_levels(&self, error));
@@ -660,7 +661,7 @@ AmStatus program_fuse(Program *program, AmError *error) {
     TRY(accumulate_products(&self, error));
     TRY(choose_recomputed(&self, error));
     const int32_t *order;
-    TRY(program_order_steps(&order, program, &self.graph, self.leader, error));
+    TRY(program_order_steps(&order, scratch, program, &self.graph, self.leader, error));
     mark_needed(&self, order);
     TRY(build_steps(&self, order, error));
     join_loops(program);
@@ -669,4 +670,11 @@ AmStatus program_fuse(Program *program, AmError *error) {
     if (!program->execution.fuses_rows) return AM_OK;
     TRY(program_delay_steps(program, &self.graph, error));
     return program_find_row_groups(program, self.graph.producer, error);
+}
+
+AmStatus program_fuse(Program *program, AmError *error) {
+    Arena scratch = {0};
+    AmStatus status = fuse(program, &scratch, error);
+    arena_free(&scratch);
+    return status;
 }

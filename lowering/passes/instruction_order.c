@@ -13,12 +13,12 @@
 #include "lowering/passes/latency.h"
 #include "lowering/passes/ready_set.h"
 
-AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *error) {
+AmStatus program_graph(ProgramGraph *graph, Arena *arena, const Program *program, AmError *error) {
     int32_t count = program->instruction_count, edges = 0;
-    int32_t *first = ARENA_ARRAY(program->arena, int32_t, count + 1);
-    int32_t *made_by = ARENA_ARRAY(program->arena, int32_t, program->value_count + 1);
-    bool *communicates = ARENA_ARRAY(program->arena, bool, count + 1);
-    if (program->arena->failed) return am_fail_memory(error, count);
+    int32_t *first = ARENA_ARRAY(arena, int32_t, count + 1);
+    int32_t *made_by = ARENA_ARRAY(arena, int32_t, program->value_count + 1);
+    bool *communicates = ARENA_ARRAY(arena, bool, count + 1);
+    if (arena->failed) return am_fail_memory(error, count);
     for (int32_t v = 0; v < program->value_count; v++) made_by[v] = -1;
     for (int32_t i = 0; i < count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];
@@ -29,10 +29,10 @@ AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *err
         edges += instruction->operand_count + communicates[i];
         for (int32_t k = 1; k < program_joined(program, i); k++) edges += instruction[k].operand_count;
     }
-    int32_t *producers = ARENA_ARRAY(program->arena, int32_t, edges);
-    int32_t *users = ARENA_ARRAY(program->arena, int32_t, edges);
-    int32_t *next_user = ARENA_ARRAY(program->arena, int32_t, count + 3);
-    if (program->arena->failed) return am_fail_memory(error, edges);
+    int32_t *producers = ARENA_ARRAY(arena, int32_t, edges);
+    int32_t *users = ARENA_ARRAY(arena, int32_t, edges);
+    int32_t *next_user = ARENA_ARRAY(arena, int32_t, count + 3);
+    if (arena->failed) return am_fail_memory(error, edges);
     edges = 0;
     for (int32_t i = 0, last_communication = -1; i < count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];
@@ -157,9 +157,8 @@ static AmStatus order_groups(int32_t *order, Arena *arena, const Program *progra
     return AM_OK;
 }
 
-AmStatus program_order(const int32_t **order, const Program *program, const ProgramGraph *graph,
+AmStatus program_order(const int32_t **order, Arena *arena, const Program *program, const ProgramGraph *graph,
                        const int32_t *leader, AmError *error) {
-    Arena *arena = program->arena;
     int32_t *result = ARENA_ARRAY(arena, int32_t, graph->count + 1);
     if (!result) return am_fail_memory(error, graph->count);
     *order = result;
@@ -175,18 +174,18 @@ AmStatus program_order(const int32_t **order, const Program *program, const Prog
     return AM_OK;
 }
 
-AmStatus program_order_steps(const int32_t **order, const Program *program, const ProgramGraph *graph,
-                             const int32_t *leader, AmError *error) {
-    int32_t *steps = ARENA_ARRAY_RAW(program->arena, int32_t, graph->count + 1);
+AmStatus program_order_steps(const int32_t **order, Arena *arena, const Program *program,
+                             const ProgramGraph *graph, const int32_t *leader, AmError *error) {
+    int32_t *steps = ARENA_ARRAY_RAW(arena, int32_t, graph->count + 1);
     if (!steps) return am_fail_memory(error, graph->count);
-    TRY(program_order(order, program, graph, leader, error));
+    TRY(program_order(order, arena, program, graph, leader, error));
     memcpy(steps, *order, sizeof *steps * (size_t)graph->count);
     *order = steps;
-    ArenaMark mark = arena_mark(program->arena);
-    const bool *late = find_late(program->arena, program, graph, leader);
+    ArenaMark mark = arena_mark(arena);
+    const bool *late = find_late(arena, program, graph, leader);
     if (!late) return am_fail_memory(error, graph->count);
-    TRY(program_gather_ahead(steps, program->arena, program, graph, leader, late, error));
-    arena_release(program->arena, mark);
+    TRY(program_gather_ahead(steps, arena, program, graph, leader, late, error));
+    arena_release(arena, mark);
     return AM_OK;
 }
 
@@ -226,6 +225,7 @@ static int32_t source_step(const Program *program, const ProgramGraph *graph, co
 
 AmStatus program_delay_steps(Program *program, const ProgramGraph *graph, AmError *error) {
     Arena *arena = program->arena;
+    ArenaMark mark = arena_mark(arena);
     int32_t count = program->execution.step_count, placed = 0;
     int32_t *made_at = ARENA_ARRAY(arena, int32_t, program->value_count + 1); /* [value]: step */
     int32_t *needed_at = ARENA_ARRAY(arena, int32_t, count + 1);              /* [step]: the first reader */
@@ -272,7 +272,8 @@ AmStatus program_delay_steps(Program *program, const ProgramGraph *graph, AmErro
             steps[placed++] = program->execution.steps[delayed];
         if (s < count && !is_delayed[s]) steps[placed++] = program->execution.steps[s];
     }
-    program->execution.steps = steps;
+    memcpy(program->execution.steps, steps, sizeof *steps * (size_t)count);
+    arena_release(arena, mark);
     return AM_OK;
 }
 

@@ -20,19 +20,19 @@ typedef struct ProgramGraph {
     const int32_t *producer;           /* [value]: the instruction that makes it, -1 for parameters */
 } ProgramGraph;
 
-/* Creates the graph of the program as it stands, in its arena. */
-AmStatus program_graph(ProgramGraph *graph, const Program *program, AmError *error);
+/* Creates the graph of the program as it stands, in the arena. */
+AmStatus program_graph(ProgramGraph *graph, Arena *arena, const Program *program, AmError *error);
 
 /* Orders the instructions so that operands come first and all instructions of
  * equal leader (the smallest of them) are adjacent; groups whose iteration may come
  * are taken by their leader. The graph of groups must be acyclic. `*order`
- * lives in the program's arena. */
-AmStatus program_order(const int32_t **order, const Program *program, const ProgramGraph *graph,
+ * lives in the arena. */
+AmStatus program_order(const int32_t **order, Arena *arena, const Program *program, const ProgramGraph *graph,
                        const int32_t *leader, AmError *error);
 /* Orders as program_order() does, for the steps in which the program will run: gathers of stored weights
  * go ahead (gather_ahead.h). */
-AmStatus program_order_steps(const int32_t **order, const Program *program, const ProgramGraph *graph,
-                             const int32_t *leader, AmError *error);
+AmStatus program_order_steps(const int32_t **order, Arena *arena, const Program *program,
+                             const ProgramGraph *graph, const int32_t *leader, AmError *error);
 /* Moves steps with large results that depend on parameters alone directly before the first step that reads
  * their results, so that these take memory no earlier. Steps may not be in row groups yet. */
 AmStatus program_delay_steps(Program *program, const ProgramGraph *graph, AmError *error);

@@ -73,15 +73,15 @@ static int64_t moved_bytes(const Program *program, const ProgramGraph *graph,
     return result > operand ? result : operand;
 }
 
-/* Gives `target` the movements of the `count` members at `order`, which it replaces. */
-static AmStatus join_movements(ProgramInstruction *target, const Program *program, const int32_t *order,
-                               int32_t count, AmError *error) {
+/* Gives `target` the movements of the `count` members at `order` of the list `before`, which it replaces. */
+static AmStatus join_movements(ProgramInstruction *target, const Program *program,
+                               const ProgramInstruction *before, const int32_t *order, int32_t count,
+                               AmError *error) {
     if (!target->collective->movements) return AM_OK;
     ProgramCollective *collective = ARENA_ARRAY(program->arena, ProgramCollective, 1);
     ProgramMovement *movements = ARENA_ARRAY(program->arena, ProgramMovement, count);
     if (program->arena->failed) return am_fail_memory(error, count);
-    for (int32_t k = 0; k < count; k++)
-        movements[k] = program->instructions[order[k]].collective->movements[0];
+    for (int32_t k = 0; k < count; k++) movements[k] = before[order[k]].collective->movements[0];
     *collective = *target->collective;
     collective->movements = movements;
     target->collective = collective;
@@ -91,15 +91,15 @@ static AmStatus join_movements(ProgramInstruction *target, const Program *progra
 /* Assigns leader[i], the instruction that i is merged into (itself where it is not). Levels are those of
  * merged instructions, so members of earlier merges share one. `*order` is that of the program as merged so
  * far; it becomes NULL if more is merged. */
-static AmStatus assign_buckets(const Program *program, const ProgramGraph *graph, const uint8_t *class_of,
-                               uint8_t axes, int32_t *leader, const int32_t **order, AmError *error) {
-    Arena *arena = program->arena;
+static AmStatus assign_buckets(const Program *program, Arena *scratch, const ProgramGraph *graph,
+                               const uint8_t *class_of, uint8_t axes, int32_t *leader, const int32_t **order,
+                               AmError *error) {
     int32_t count = graph->count, candidates = 0;
-    if (!*order) TRY(program_order(order, program, graph, leader, error));
+    if (!*order) TRY(program_order(order, scratch, program, graph, leader, error));
     for (int32_t i = 0; i < count; i++) candidates += class_of[i] == axes;
-    int32_t *level = ARENA_ARRAY(arena, int32_t, count + 1);
-    Bucket *buckets = ARENA_ARRAY(arena, Bucket, candidates);
-    if (arena->failed) return am_fail_memory(error, count);
+    int32_t *level = ARENA_ARRAY(scratch, int32_t, count + 1);
+    Bucket *buckets = ARENA_ARRAY(scratch, Bucket, candidates);
+    if (scratch->failed) return am_fail_memory(error, count);
     int32_t bucket_count = 0, oldest = 0;
     for (int32_t place = 0; place < count; place++) {
         int32_t i = (*order)[place];
@@ -136,28 +136,31 @@ static AmStatus assign_buckets(const Program *program, const ProgramGraph *graph
 }
 
 /* Rebuilds the instruction list in order, members folded into their leaders. */
-static AmStatus apply_merges(Program *program, const int32_t *order, const int32_t *leader, AmError *error) {
+static AmStatus apply_merges(Program *program, Arena *scratch, const int32_t *order, const int32_t *leader,
+                             AmError *error) {
     Arena *arena = program->arena;
     int32_t count = program->instruction_count;
-    int32_t *members = ARENA_ARRAY(arena, int32_t, count + 1);
-    int32_t *renamed = ARENA_ARRAY(arena, int32_t, program->value_count + 1);
-    ProgramInstruction *instructions = ARENA_ARRAY_RAW(arena, ProgramInstruction, count + 1);
+    int32_t *members = ARENA_ARRAY(scratch, int32_t, count + 1);
+    int32_t *renamed = ARENA_ARRAY(scratch, int32_t, program->value_count + 1);
+    ProgramInstruction *instructions = program->instructions;
+    ProgramInstruction *before = ARENA_ARRAY_RAW(scratch, ProgramInstruction, count + 1);
     int32_t old_values = program->value_count, made = 0;
-    if (arena->failed) return am_fail_memory(error, count);
+    if (scratch->failed) return am_fail_memory(error, count);
+    memcpy(before, instructions, sizeof *before * (size_t)count);
     for (int32_t v = 0; v < old_values; v++) renamed[v] = v;
     for (int32_t i = 0; i < count; i++) members[leader[i]]++;
     /* program_order() puts the members of one leader side by side. */
     for (int32_t place = 0; place < count;) {
         int32_t first = order[place], together = members[leader[first]];
         ProgramInstruction *target = &instructions[made];
-        *target = program->instructions[first];
+        *target = before[first];
         if (together > 1) {
             int32_t *operands = ARENA_ARRAY(arena, int32_t, together);
             if (!operands) return am_fail_memory(error, together);
             target->first_result = program->value_count;
             target->operand_count = target->result_count = together;
             for (int32_t k = 0; k < together; k++) {
-                const ProgramInstruction *member = &program->instructions[order[place + k]];
+                const ProgramInstruction *member = &before[order[place + k]];
                 ARENA_RESERVE(arena, program->values, program->value_count, program->value_capacity);
                 if (arena->failed) return am_fail_memory(error, 0);
                 operands[k] = member->operands[0];
@@ -167,7 +170,7 @@ static AmStatus apply_merges(Program *program, const int32_t *order, const int32
                 program->value_count++;
             }
             target->operands = operands;
-            TRY(join_movements(target, program, &order[place], together, error));
+            TRY(join_movements(target, program, before, &order[place], together, error));
         }
         place += together;
         made++;
@@ -191,20 +194,17 @@ static AmStatus apply_merges(Program *program, const int32_t *order, const int32
         if (program->outputs[k] >= 0) program->outputs[k] = renamed[program->outputs[k]];
     for (int32_t k = 0; k < program->execution.update_count; k++)
         program->execution.updates[k].value = renamed[program->execution.updates[k].value];
-    program->instructions = instructions;
     program->instruction_count = made;
-    program->instruction_capacity = count + 1;
     return AM_OK;
 }
 
-AmStatus program_merge_collectives(Program *program, AmError *error) {
-    if (program->mesh->device_count == 1) return AM_OK;
+static AmStatus merge(Program *program, Arena *scratch, AmError *error) {
     int32_t count = program->instruction_count;
-    int32_t *leader = ARENA_ARRAY(program->arena, int32_t, count + 1);
-    uint8_t *class_of = ARENA_ARRAY(program->arena, uint8_t, count + 1);
+    int32_t *leader = ARENA_ARRAY(scratch, int32_t, count + 1);
+    uint8_t *class_of = ARENA_ARRAY(scratch, uint8_t, count + 1);
     ProgramGraph graph;
-    if (program->arena->failed) return am_fail_memory(error, count);
-    TRY(program_graph(&graph, program, error));
+    if (scratch->failed) return am_fail_memory(error, count);
+    TRY(program_graph(&graph, scratch, program, error));
     int32_t uses[MERGE_CLASSES] = {0};
     for (int32_t i = 0; i < count; i++) {
         leader[i] = i;
@@ -215,10 +215,18 @@ AmStatus program_merge_collectives(Program *program, AmError *error) {
     bool is_merged = false;
     for (int32_t axes = 1; axes < MERGE_CLASSES; axes++) {
         if (uses[axes] < 2) continue;
-        TRY(assign_buckets(program, &graph, class_of, (uint8_t)axes, leader, &order, error));
+        TRY(assign_buckets(program, scratch, &graph, class_of, (uint8_t)axes, leader, &order, error));
         is_merged |= !order;
     }
     if (!is_merged) return AM_OK;
-    if (!order) TRY(program_order(&order, program, &graph, leader, error));
-    return apply_merges(program, order, leader, error);
+    if (!order) TRY(program_order(&order, scratch, program, &graph, leader, error));
+    return apply_merges(program, scratch, order, leader, error);
+}
+
+AmStatus program_merge_collectives(Program *program, AmError *error) {
+    Arena scratch = {0};
+    if (program->mesh->device_count == 1) return AM_OK;
+    AmStatus status = merge(program, &scratch, error);
+    arena_free(&scratch);
+    return status;
 }

@@ -479,7 +479,7 @@ static AmStatus order_all(Scheduler *self, AmError *error) {
                    "ordering the sums: instructions depend on one another");
 }
 
-AmStatus program_reduce_early(Program *program, AmError *error) {
+static AmStatus reduce_early(Program *program, AmError *error) {
     Arena *arena = program->arena;
     int32_t count = program->instruction_count, collectives = 0, sums = 0;
     Scheduler self = {
@@ -492,7 +492,7 @@ AmStatus program_reduce_early(Program *program, AmError *error) {
                                  ir_layers_of(program->module, program->instructions[i].origin);
     }
     if (collectives == 0) return AM_OK;
-    TRY(program_graph(&self.graph, program, error));
+    TRY(program_graph(&self.graph, arena, program, error));
     TRY(program_latency(&self.latency, &self.live, program, &self.graph, error));
     if (sums < 2 && self.latency.awaited_count == 0) return AM_OK;
     self.leads = ARENA_ARRAY(arena, bool, count + 1);
@@ -522,4 +522,11 @@ AmStatus program_reduce_early(Program *program, AmError *error) {
     bool is_changed = false;
     for (int32_t i = 0; i < count; i++) is_changed |= self.order[i] != i;
     return is_changed ? program_relist(program, self.order, count, error) : AM_OK;
+}
+
+AmStatus program_reduce_early(Program *program, AmError *error) {
+    ArenaMark mark = arena_mark(program->arena);
+    AmStatus status = reduce_early(program, error);
+    arena_release(program->arena, mark);
+    return status;
 }

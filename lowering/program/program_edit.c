@@ -1,6 +1,8 @@
 /* Edits of a lowered program: new values, replaced uses, another list of instructions. */
 #include "lowering/program/program_edit.h"
 
+#include <string.h>
+
 int32_t program_add_value(Program *program, const ProgramValue *value) {
     ARENA_RESERVE(program->arena, program->values, program->value_count, program->value_capacity);
     if (program->arena->failed) return 0;
@@ -42,11 +44,16 @@ int32_t program_viewed(const Program *program, const int32_t *producer, int32_t 
 }
 
 AmStatus program_relist(Program *program, const int32_t *list, int32_t count, AmError *error) {
-    ProgramInstruction *instructions = ARENA_ARRAY_RAW(program->arena, ProgramInstruction, count + 1);
-    if (!instructions) return am_fail_memory(error, (int64_t)sizeof *instructions * count);
-    for (int32_t k = 0; k < count; k++) instructions[k] = program->instructions[list[k]];
-    program->instructions = instructions;
-    program->instruction_count = program->instruction_capacity = count;
+    Arena scratch = {0};
+    ProgramInstruction *instructions = program->instructions;
+    ProgramInstruction *before =
+        ARENA_ARRAY_RAW(&scratch, ProgramInstruction, program->instruction_count + 1);
+    if (!before) return am_fail_memory(error, (int64_t)sizeof *before * program->instruction_count);
+    if (program->instruction_count > 0)
+        memcpy(before, instructions, sizeof *before * (size_t)program->instruction_count);
+    for (int32_t k = 0; k < count; k++) instructions[k] = before[list[k]];
+    arena_free(&scratch);
+    program->instruction_count = count;
     for (int32_t k = 0; k < count; k++)
         for (int32_t r = 0; r < instructions[k].result_count; r++)
             program->values[instructions[k].first_result + r].instruction = k;
