@@ -69,16 +69,20 @@ static AmStatus search_module(FormSearch *self, PlanContext *module, const FormS
  * attention is searched, too. */
 static AmStatus search_form(FormSearch *self, const ModuleForm *form, const FormShare *share,
                             AmError *error) {
-    PlanContext *other = form->other;
+    PlanContext *module = form->module, *other = form->other;
     AmError refusal = {0};
-    self->whole = form->module;
+    if (!module) {
+        PlanContext *first = self->forms.forms[0].module;
+        TRY(plan_context_rewrite(&module, first->source ? first->source : first, form->rewriting, error));
+    }
+    self->whole = module;
     if (form->attention == ATTENTION_AUTO) TRY(attention_choose(&self->whole, &other, self->cluster, error));
     if (form->attention == ATTENTION_FUSED) TRY(plan_context_fuse(&self->whole, self->whole, error));
     AmStatus status = search_module(self, self->whole, share, error);
     /* A large module with a plan of another form is refused where that is faster by far. */
     const NestedSearch *nested = &self->options.nested;
     bool is_refused =
-        nested->known.form_seconds > 0 && (nested->known.form_is_split || sample_is_wanted(form->module));
+        nested->known.form_seconds > 0 && (nested->known.form_is_split || sample_is_wanted(module));
     if (status != AM_ERROR_INFEASIBLE || !other || !form_search_has_budget(self) || is_refused) return status;
     const SearchResult result = *self->result;
     status = search_module(self, other, share, &refusal);
@@ -157,7 +161,21 @@ static bool has_floor(const FormSearch *self, const ModuleForm *form) {
     const SearchRequest *request = self->options.request;
     return self->budget.has_cap && !stop_wanted(&self->budget.stop) && !request->method.no_seeds &&
            request->constraints.target == TARGET_AUTOMAP && search_method_explores(self->options.searcher) &&
-           !sample_is_wanted(form->module);
+           form->module && !sample_is_wanted(form->module);
+}
+
+/* Releases the large module of a form that is searched after another: both take as much memory as a
+ * search. */
+static void put_off(FormSearch *self) {
+    for (int32_t k = 1; k < self->forms.count; k++) {
+        ModuleForm *form = &self->forms.forms[k];
+        bool is_last_use = form->module == self->forms.chosen && !form->other;
+        if (!is_last_use || !form->module->source || !sample_is_wanted(form->module)) continue;
+        form->rewriting = form->module->rewriting;
+        plan_context_forget(form->module);
+        form->module = NULL;
+        self->forms.chosen = self->whole = self->forms.forms[0].module;
+    }
 }
 
 AmStatus form_search(FormSearch *self, AmError *error) {
@@ -165,6 +183,7 @@ AmStatus form_search(FormSearch *self, AmError *error) {
     AmStatus status = AM_ERROR_INFEASIBLE;
     AmError refusal = {0};
     FormShare share = {.ends_at_default = self->forms.count > 1 || self->forms.forms[0].other};
+    put_off(self);
     for (int32_t k = 0; k < self->forms.count; k++) {
         const ModuleForm *form = &self->forms.forms[k];
         self->form = k;

@@ -43,8 +43,9 @@ typedef enum FormCondition {
 } FormCondition;
 
 typedef struct ModuleForm {
-    PlanContext *module;
-    PlanContext *other; /* the form with the other choice of attention, if that is made; or NULL */
+    PlanContext *module;     /* NULL while others are searched before it: */
+    PlanRewriting rewriting; /* then it is made again by this one */
+    PlanContext *other;      /* the form with the other choice of attention, if that is made; or NULL */
     FormCondition condition;
     /* AUTO: attention is chosen when the form is searched; FUSED: it is fused then; UNFUSED: it stays. */
     AttentionChoice attention;

@@ -279,6 +279,9 @@ void plan_context_free(PlanContext *context);
  * be rewritten so; the text says why. */
 AmStatus plan_context_rewrite(PlanContext **rewritten, PlanContext *source, PlanRewriting rewriting,
                               AmError *error);
+/* Releases a rewritten context, to which no plan and no other context may refer. plan_context_rewrite() makes
+ * it again. */
+void plan_context_forget(PlanContext *rewritten);
 /* Attention as separate operators or as one (ir/attention/attention.h). */
 typedef enum AttentionChoice { ATTENTION_AUTO, ATTENTION_FUSED, ATTENTION_UNFUSED } AttentionChoice;
 #define ATTENTION_CHOICES 3

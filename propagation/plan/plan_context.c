@@ -269,6 +269,13 @@ AmStatus plan_context_rewrite(PlanContext **rewritten, PlanContext *source, Plan
     return AM_OK;
 }
 
+void plan_context_forget(PlanContext *rewritten) {
+    PlanContext **place = &rewritten->source->rewritten;
+    while (*place != rewritten) place = &(*place)->next_split;
+    *place = rewritten->next_split;
+    plan_context_free(rewritten);
+}
+
 AmStatus plan_context_fuse(PlanContext **fused, PlanContext *context, AmError *error) {
     PlanRewriting rewriting = context->rewriting;
     *fused = context;
