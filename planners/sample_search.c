@@ -162,9 +162,12 @@ static bool is_slow_form(const SearchContext *self, const SearchResult *found) {
 static AmStatus move_plans(SearchContext *self, MovedPlans *moved, const PlanSample *sample,
                            const SearchResult *found, AmError *error) {
     PlanCandidate list[MOST_CANDIDATES];
+    const PlanContext *used[MOST_CANDIDATES];
     int32_t count = list_candidates(list, &found->pool);
     int32_t most = is_slow_form(self, found) ? 1 : MOST_MOVED;
     *moved = (MovedPlans){.seconds = INFINITY};
+    for (int32_t k = 0; k < count; k++) used[k] = plan_context_used(list[k].plan, sample->context);
+    plan_context_keep_only(sample->context, used, count); /* those of the module take much memory */
     for (int32_t k = 0; k < count && moved->count < most; k++) {
         AmError refusal = {0};
         bool has_plan = self->result->pool.best.plan && self->result->pool.best.fit.fits;

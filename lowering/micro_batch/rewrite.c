@@ -264,6 +264,20 @@ void plan_context_adopt(PlanContext *whole, PlanContext *split) {
     whole->splits = split;
 }
 
+void plan_context_keep_only(PlanContext *whole, const PlanContext *const *used, int32_t count) {
+    for (PlanContext **place = &whole->splits; *place;) {
+        PlanContext *split = *place;
+        bool is_used = false;
+        for (int32_t k = 0; k < count; k++) is_used |= split == used[k] || split == used[k]->base;
+        if (is_used) {
+            place = &split->next_split;
+            continue;
+        }
+        *place = split->next_split;
+        plan_context_free(split);
+    }
+}
+
 const PlanContext *plan_context_find_recomputed(const PlanContext *whole,
                                                 const PlanRecomputation *recomputed) {
     const PlanContext *split = whole->splits;
