@@ -85,24 +85,40 @@ static bool lock_cache(void) {
     return false;
 }
 
-/* Takes a block with so much room, and at most twice as much, from the cache. NULL: it has none. */
-static ArenaBlock *take_cached(int32_t class, size_t capacity) {
-    if (!lock_cache()) return NULL;
-    ArenaBlock **place = &free_lists[class];
-    while (*place && ((*place)->capacity < capacity || (*place)->capacity / 2 > capacity))
-        place = &(*place)->older;
-    ArenaBlock *block = *place;
-    if (block) {
-        *place = block->older;
-        cached_bytes -= block->capacity;
-    }
-    pthread_mutex_unlock(&cache_lock);
-    return block;
-}
-
 static void block_free(ArenaBlock *block) {
     if (is_mapped(block->capacity)) munmap(block, sizeof(ArenaBlock) + block->capacity);
     else free(block);
+}
+
+/* Takes the block at a place of a list out of the cache. NULL: the list ends there. */
+static ArenaBlock *unlist(ArenaBlock **place) {
+    ArenaBlock *block = *place;
+    if (!block) return NULL;
+    *place = block->older;
+    cached_bytes -= block->capacity;
+    return block;
+}
+
+/* Takes a block with so much room, and at most twice as much, from the cache. NULL: it has none; then larger
+ * blocks, as many bytes as the caller maps anew, leave the cache. */
+static ArenaBlock *take_cached(int32_t class, size_t capacity) {
+    if (!lock_cache()) return NULL;
+    ArenaBlock **place = &free_lists[class], *released = NULL;
+    while (*place && ((*place)->capacity < capacity || (*place)->capacity / 2 > capacity))
+        place = &(*place)->older;
+    ArenaBlock *block = unlist(place);
+    for (size_t bytes = 0; !block && bytes < capacity && free_lists[CLASS_LARGER];) {
+        ArenaBlock *larger = unlist(&free_lists[CLASS_LARGER]);
+        bytes += larger->capacity;
+        larger->older = released;
+        released = larger;
+    }
+    pthread_mutex_unlock(&cache_lock);
+    for (ArenaBlock *older; released; released = older) {
+        older = released->older;
+        block_free(released);
+    }
+    return block;
 }
 
 /* Puts a block into the cache, or returns it to the system where the cache has no room. */

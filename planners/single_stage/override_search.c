@@ -49,6 +49,7 @@ typedef struct OverrideSearch {
     StopSignal stop;
     PlanStage *stage;
     Assignment *assignment; /* of the stage; NULL: not yet made since the stage changed */
+    Arena assigned;         /* of the assignment */
     PlanPrice *price;
     ShardingGraphWeights weights; /* of this round */
     bool is_bounded;              /* the messages are those of the next round */
@@ -147,8 +148,10 @@ static AmStatus try_in(const OverrideSearch *self, OverrideTrial *trial, Arena *
     const StageProblem *problem = self->problem;
     Assignment *assignment;
     AmStatus status = plan_assign(&assignment, scratch, problem->context, &trial->stage, error);
-    if (status == AM_OK && keep_as_read(self, trial, assignment))
+    if (status == AM_OK && keep_as_read(self, trial, assignment)) {
+        arena_release(scratch, (ArenaMark){0});
         status = plan_assign(&assignment, scratch, problem->context, &trial->stage, error);
+    }
     if (status == AM_ERROR_INPUT) return AM_OK; /* an operator that cannot be split so */
     TRY(status);
     const ShardingGraphCost cost = sharding_graph_cost(self->model, assignment);
@@ -339,8 +342,10 @@ static AmStatus run_round(OverrideSearch *self, bool is_followed, AmError *error
     int32_t *labels;
     RoundTasks tasks = {.search = self};
     self->is_changed = false;
-    if (!self->assignment)
-        TRY(plan_assign(&self->assignment, self->arena, self->problem->context, self->stage, error));
+    if (!self->assignment) {
+        arena_free(&self->assigned);
+        TRY(plan_assign(&self->assignment, &self->assigned, self->problem->context, self->stage, error));
+    }
     const ShardingGraphCost cost = sharding_graph_cost(self->model, self->assignment);
     self->sum = sum_of(self, &cost);
     if (!self->is_bounded) sharding_graph_bound(self->fold, &self->weights, SWEEPS);
@@ -359,7 +364,7 @@ static AmStatus open_model(OverrideSearch *self, AmError *error) {
     TRY(sharding_graph_fold(&self->fold, self->arena, self->model, error));
     self->stop = problem->budget.stop;
     sharding_graph_fold_watch(self->fold, &self->stop);
-    TRY(plan_assign(&self->assignment, self->arena, problem->context, self->stage, error));
+    TRY(plan_assign(&self->assignment, &self->assigned, problem->context, self->stage, error));
     if (!price_memo_add(&self->problem->priced.plans, problem_assignment_key(problem, self->assignment),
                         self->price))
         return am_fail_memory(error, 0);
@@ -402,6 +407,7 @@ AmStatus stage_add_overrides(PlanStage *stage, PlanPrice *price, Arena *arena, S
         memcpy(overrides, stage->overrides, sizeof *overrides * (size_t)stage->override_count);
     stage->overrides = overrides;
     if (!overrides) stage->override_count = 0;
+    arena_free(&self->assigned);
     arena_free(&own);
     return status == AM_OK && !overrides ? am_fail_memory(error, 0) : status;
 }
