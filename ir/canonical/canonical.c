@@ -291,10 +291,12 @@ static AmStatus append_computation(Canonicalizer *work, IrComputation *computati
     for (int32_t n = 0; n < count; n++) {
         IrInstruction *to = &result->instructions[first + n];
         *to = work->flat[order[n]];
-        int32_t *called = ARENA_ARRAY(&result->arena, int32_t, to->called_count);
+        int32_t *called =
+            to->called_count > 0 ? ARENA_ARRAY(&result->arena, int32_t, to->called_count) : NULL;
         to->operands = translate(&result->arena, to->operands, to->operand_count, rank, 0);
-        to->control = translate(&result->arena, to->control, to->control_count, rank, 0);
-        if (!called || !to->operands || !to->control) return am_fail_memory(work->error, (int64_t)count * 8);
+        to->control =
+            to->control_count > 0 ? translate(&result->arena, to->control, to->control_count, rank, 0) : NULL;
+        if (result->arena.failed) return am_fail_memory(work->error, (int64_t)count * 8);
         /* A custom call that only annotates the sharding of its operand is a barrier. */
         const char *target = to->attributes->custom_call_target;
         if (to->opcode == IR_CUSTOM_CALL && to->operand_count == 1 && target &&

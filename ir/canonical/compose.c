@@ -102,7 +102,7 @@ static AmStatus place(IrModule *module, const IrComposed *list, const int32_t *n
         IrInstruction *to = &module->instructions[first + i];
         *to = list->instructions[i];
         to->operands = copy_indices(arena, to->operands, to->operand_count, first);
-        int32_t *called = copy_indices(arena, to->called, to->called_count, 0);
+        int32_t *called = to->called_count > 0 ? copy_indices(arena, to->called, to->called_count, 0) : NULL;
         if (arena->failed) return am_fail_memory(error, list->count);
         for (int32_t k = 0; k < to->called_count; k++) called[k] = number[called[k]];
         to->called = called;

@@ -26,7 +26,8 @@ int32_t lower_add_value(Lowering *self, int32_t instruction, int32_t leaf, const
     Program *program = self->program;
     int32_t value = program->value_count;
     ARENA_RESERVE(self->arena, program->values, value, program->value_capacity);
-    ARENA_RESERVE(self->arena, self->states, value, self->state_capacity);
+    ARENA_RESERVE(self->scratch, self->states, value, self->state_capacity);
+    self->arena->failed |= self->scratch->failed;
     if (self->arena->failed) return 0;
     IrShape shape = *global;
     if (sbp_has_split(state) && global->type != DTYPE_TUPLE && global->rank > 0) {
@@ -545,10 +546,10 @@ AmStatus lower_begin(Lowering *self, const IrRoles *roles, int32_t computation, 
                          .first_rank = first_rank,
                          .values = ARENA_ARRAY_RAW(self->arena, ProgramValue, room),
                          .instructions = ARENA_ARRAY_RAW(self->arena, ProgramInstruction, room)};
-    self->states = ARENA_ARRAY_RAW(self->arena, LoweredState, room);
+    self->states = ARENA_ARRAY_RAW(self->scratch, LoweredState, room);
     if (!self->is_uneven) self->is_uneven = ARENA_ARRAY(self->arena, bool, 1);
     if (!self->memo) self->memo = ARENA_ARRAY(self->arena, LowerMemo, 1);
-    if (self->arena->failed) return am_fail_memory(error, room);
+    if (self->arena->failed || !self->states) return am_fail_memory(error, room);
     program->value_capacity = program->instruction_capacity = self->state_capacity = room;
     self->program = program;
     self->put_off = NULL;
@@ -610,7 +611,9 @@ static AmStatus lower_stage(Program **program, Arena *arena, const PlanContext *
                             const Assignment *assignment, const LoweredStages *stages, int32_t device,
                             AmError *error) {
     const IrModule *module = context->canonical;
+    Arena scratch = {0};
     Lowering self = {.arena = arena,
+                     .scratch = &scratch,
                      .module = module,
                      .rules = context->rules,
                      .split_options = context->split_options,
@@ -622,10 +625,12 @@ static AmStatus lower_stage(Program **program, Arena *arena, const PlanContext *
                      .newest = ARENA_ARRAY(arena, int32_t, context->rules->count + 1)};
     if (arena->failed) return am_fail_memory(error, context->rules->count);
     for (int32_t i = 0; i < context->rules->count; i++) self.newest[i] = -1;
-    TRY(lower_begin(&self, context->roles, module->entry, error));
-    TRY(lower_parameters(&self, error));
-    TRY(lower_instructions(&self, module->entry, error));
-    TRY(lower_outputs(&self, error));
+    AmStatus status = lower_begin(&self, context->roles, module->entry, error);
+    if (status == AM_OK) status = lower_parameters(&self, error);
+    if (status == AM_OK) status = lower_instructions(&self, module->entry, error);
+    if (status == AM_OK) status = lower_outputs(&self, error);
+    arena_free(&scratch);
+    TRY(status);
     TRY(lower_finish(&self, error));
     *program = self.program;
     return AM_OK;

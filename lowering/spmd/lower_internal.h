@@ -43,7 +43,8 @@ typedef struct LoweredStages {
 
 /* One program being made: the stage's, or that of a loop's body or condition. */
 typedef struct Lowering {
-    Arena *arena;
+    Arena *arena;   /* of the program */
+    Arena *scratch; /* of `states`, which the passes over the program do not need */
     const IrModule *module;
     const Rules *rules;
     const SplitOptions *split_options;
