@@ -157,8 +157,10 @@ static int32_t copy_instruction(Canonicalizer *work, const Site *site, const IrI
     int32_t index = work->flat_count++;
     IrInstruction *to = &work->flat[index];
     *to = *from;
-    to->operands = translate(arena, from->operands, from->operand_count, values, first);
-    to->control = translate(arena, from->control, from->control_count, values, first);
+    to->operands = translate(&work->scratch, from->operands, from->operand_count, values, first);
+    to->control = from->control_count > 0
+                      ? translate(&work->scratch, from->control, from->control_count, values, first)
+                      : NULL;
     to->op_name = join_op_name(arena, site->op_name, from->op_name);
     if (!*from->source_file) {
         to->source_file = site->source_file;
@@ -172,8 +174,7 @@ static int32_t copy_instruction(Canonicalizer *work, const Site *site, const IrI
 static void inherit_control(Canonicalizer *work, const IrInstruction *call, const int32_t *values,
                             int32_t first, int32_t root) {
     IrInstruction *to = &work->flat[root];
-    int32_t *control =
-        ARENA_ARRAY(&work->result->arena, int32_t, (int64_t)to->control_count + call->control_count);
+    int32_t *control = ARENA_ARRAY(&work->scratch, int32_t, (int64_t)to->control_count + call->control_count);
     if (!control) return;
     for (int32_t k = 0; k < to->control_count; k++) control[k] = to->control[k];
     for (int32_t k = 0; k < call->control_count; k++)
@@ -280,7 +281,7 @@ static AmStatus append_computation(Canonicalizer *work, IrComputation *computati
     int32_t *order = ARENA_ARRAY(&work->frames, int32_t, count);
     int32_t *rank = ARENA_ARRAY(&work->frames, int32_t, count);
     int32_t *parameters = ARENA_ARRAY(&result->arena, int32_t, from->parameter_count);
-    if (!order || !rank || !parameters || result->arena.failed)
+    if (!order || !rank || !parameters || result->arena.failed || work->scratch.failed)
         return am_fail_memory(work->error, (int64_t)count * (int64_t)sizeof(IrInstruction));
     int32_t ordered = ir_topological_order(order, work->flat, count, 0, work->positions, &work->frames);
     if (ordered < 0) return am_fail_memory(work->error, (int64_t)count * 16);

@@ -146,6 +146,7 @@ static AmStatus lower_reshard(const RankRun *self, Arena *arena, Program **progr
     stage->mesh = *self->mesh;
     assignment->stage = stage;
     Lowering lowering = {.arena = arena,
+                         .scratch = arena,
                          .module = self->fixture->module,
                          .rules = &self->fixture->rules,
                          .assignment = assignment,

@@ -122,6 +122,7 @@ static inline AmStatus lower_side(RankRun *self, Arena *arena, Program **program
     *assignment =
         (Assignment){.stage = kept, .regathered = ARENA_ARRAY(arena, bool, self->fixture->rules.count + 1)};
     Lowering lowering = {.arena = arena,
+                         .scratch = arena,
                          .module = self->fixture->module,
                          .rules = &self->fixture->rules,
                          .assignment = assignment,
