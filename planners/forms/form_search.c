@@ -72,8 +72,10 @@ static AmStatus search_form(FormSearch *self, const ModuleForm *form, const Form
     PlanContext *module = form->module, *other = form->other;
     AmError refusal = {0};
     if (!module) {
-        PlanContext *first = self->forms.forms[0].module;
-        TRY(plan_context_rewrite(&module, first->source ? first->source : first, form->rewriting, error));
+        PlanContext *first = self->forms.forms[0].module, *source = first->source ? first->source : first;
+        TRY(plan_context_rewrite(&module, source, form->rewriting, error));
+        if (!plan_rewriting_is_none(form->other_rewriting))
+            TRY(plan_context_rewrite(&other, source, form->other_rewriting, error));
     }
     self->whole = module;
     if (form->attention == ATTENTION_AUTO) TRY(attention_choose(&self->whole, &other, self->cluster, error));
@@ -164,17 +166,22 @@ static bool has_floor(const FormSearch *self, const ModuleForm *form) {
            form->module && !sample_is_wanted(form->module);
 }
 
-/* Releases the large module of a form that is searched after another: both take as much memory as a
- * search. */
+/* Releases the large module of a form until the form before it is searched: each takes as much memory as a
+ * plan that is priced. */
 static void put_off(FormSearch *self) {
-    for (int32_t k = 1; k < self->forms.count; k++) {
-        ModuleForm *form = &self->forms.forms[k];
-        bool is_last_use = form->module == self->forms.chosen && !form->other;
-        if (!is_last_use || !form->module->source || !sample_is_wanted(form->module)) continue;
-        form->rewriting = form->module->rewriting;
-        plan_context_forget(form->module);
-        form->module = NULL;
-        self->forms.chosen = self->whole = self->forms.forms[0].module;
+    ModuleForms *forms = &self->forms;
+    for (int32_t k = 1; k < forms->count; k++) {
+        ModuleForm *form = &forms->forms[k];
+        PlanContext *module = form->module, *other = form->other;
+        bool is_rewritten = module->source && (!other || other->source);
+        if (module != forms->chosen || !is_rewritten || !sample_is_wanted(module)) continue;
+        form->rewriting = module->rewriting;
+        if (other) form->other_rewriting = other->rewriting;
+        form->module = form->other = NULL;
+        forms->chosen = self->whole = forms->forms[0].module;
+        if (module->unfused) plan_context_forget(module);
+        if (other) plan_context_forget(other);
+        if (!module->unfused) plan_context_forget(module);
     }
 }
 

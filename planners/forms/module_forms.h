@@ -43,10 +43,10 @@ typedef enum FormCondition {
 } FormCondition;
 
 typedef struct ModuleForm {
-    PlanContext *module;     /* NULL while others are searched before it: */
-    PlanRewriting rewriting; /* then it is made again by this one */
-    PlanContext *other;      /* the form with the other choice of attention, if that is made; or NULL */
+    PlanContext *module; /* NULL while another form is searched before it: form_search() makes it again */
+    PlanContext *other;  /* the form with the other choice of attention, if that is made; or NULL */
     FormCondition condition;
+    PlanRewriting rewriting, other_rewriting; /* of the two, while they are put off */
     /* AUTO: attention is chosen when the form is searched; FUSED: it is fused then; UNFUSED: it stays. */
     AttentionChoice attention;
 } ModuleForm;
