@@ -36,7 +36,7 @@ static AmStatus derive(PlanContext *self, AmError *error) {
                                error);
 }
 
-/* The hash of a canonical module, and what is derived from it and its roles, side by side. */
+/* The roles and the hash of a canonical module, found side by side. */
 typedef struct ContextTasks {
     PlanContext *context;
     const char *roles_path;
@@ -47,13 +47,10 @@ typedef struct ContextTasks {
 static void context_task(void *user, int32_t k) {
     ContextTasks *tasks = user;
     PlanContext *self = tasks->context;
-    if (k == 1) {
-        ir_hash(self->canonical, self->sha256);
-        return;
-    }
-    tasks->status =
-        ir_find_roles(&self->roles, &self->arena, self->canonical, tasks->roles_path, &tasks->error);
-    if (tasks->status == AM_OK) tasks->status = derive(self, &tasks->error);
+    if (k == 1) ir_hash(self->canonical, self->sha256);
+    else
+        tasks->status =
+            ir_find_roles(&self->roles, &self->arena, self->canonical, tasks->roles_path, &tasks->error);
 }
 
 AmStatus plan_context_of(PlanContext **context, IrModule *module, const char *roles_path, AmError *error) {
@@ -74,6 +71,7 @@ AmStatus plan_context_of(PlanContext **context, IrModule *module, const char *ro
         status = am_fail_memory(error, (int64_t)sizeof self->sha256);
         goto fail;
     }
+    TRY_OR_FAIL(derive(self, error));
     *context = self;
     return AM_OK;
 fail:
