@@ -41,7 +41,8 @@ int64_t dtype_bytes(Dtype type) {
     return (dtype_bits(type) + 7) / 8;
 }
 
-/* The first letter of HLO's names is the kind: f32, bf16, s8, u4, c64. */
+/* Returns whether the type is floating. The first letter of its name in HLO is the kind: f32, bf16, s8, u4,
+ * c64. */
 bool dtype_is_floating(Dtype type) {
     return dtype_bits(type) > 0 && (dtype_name(type)[0] == 'f' || type == DTYPE_BF16);
 }

@@ -63,8 +63,8 @@ void text_append(Text *text, const char *format, ...) {
     va_end(arguments);
 }
 
-/* 15 digits are shortest for every normal double that they reproduce;
- * subnormal numbers hold fewer digits, so for them all lengths are tried. */
+/* Appends the shortest digits that reproduce a double: 15 for normal doubles, if they do. Subnormal numbers
+ * hold fewer digits, so for them all lengths are tried. */
 void text_append_double(Text *text, double value) {
     char buffer[40];
     int digits = fabs(value) < 2.2250738585072014e-308 ? 1 : 15;
@@ -77,7 +77,7 @@ void text_append_double(Text *text, double value) {
     text_append_string(text, buffer);
 }
 
-/* Three significant digits without an exponent: "1.25", "12.5", "125". */
+/* Appends three significant digits without an exponent: "1.25", "12.5", "125". */
 static void append_three_digits(Text *text, double value, const char *unit) {
     double size = fabs(value);
     int decimals = size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2;

@@ -59,8 +59,8 @@ typedef struct Column {
     const char *yes, *no; /* its values; empty: not stated */
 } Column;
 
-/* Megatron-LM's fused softmax takes numbers of matrices that are multiples of four (is_kernel_available() in
- * megatron/core/fusions/fused_softmax.py). */
+/* Returns whether Megatron-LM's fused softmax takes the numbers of matrices: multiples of four
+ * (is_kernel_available() in megatron/core/fusions/fused_softmax.py). */
 static bool suits_fused_softmax(const PublishedRun *run) {
     int64_t heads = run->tensor > 0 ? run->heads / run->tensor : run->heads;
     return run->micro_batch <= 0 || run->micro_batch % 4 * (heads % 4) % 4 == 0;

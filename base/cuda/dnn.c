@@ -112,7 +112,7 @@ static AmStatus refuse_convolution(const char *reason, AmError *error) {
     return am_fail(error, AM_ERROR_INPUT, "", "no convolution by cuDNN: %s", reason);
 }
 
-/* A description that cuDNN does not take is no failure of it. */
+/* Returns AM_ERROR_INPUT if cuDNN refuses a description: the caller takes a generated kernel. */
 static AmStatus describe(cudnnStatus_t result, AmError *error) {
     return result == CUDNN_STATUS_SUCCESS ? AM_OK
                                           : refuse_convolution(cudnn.cudnnGetErrorString(result), error);

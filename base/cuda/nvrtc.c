@@ -153,7 +153,7 @@ static const char *log_of(nvrtcProgram program, Arena *arena) {
     return log && nvrtc.nvrtcGetProgramLog(program, log) == NVRTC_SUCCESS ? log : "";
 }
 
-/* A text that does not compile is a fault of this program. */
+/* Returns the status of a failure. A text that does not compile is an error of this program. */
 static AmStatus status_of(nvrtcResult result) {
     return result == NVRTC_ERROR_COMPILATION ? AM_ERROR_INTERNAL : AM_ERROR_RUNTIME;
 }

@@ -40,7 +40,7 @@ static AmStatus fail(AmError *error, const char *path, const char *what) {
     return am_fail(error, AM_ERROR_RUNTIME, path, "cannot be %s: %s", what, strerror(errno));
 }
 
-/* A write that takes nothing would be tried for ever: it counts as a failure. */
+/* Writes all bytes. A write that takes nothing would be tried for ever: it counts as a failure. */
 static AmStatus write_all(const DiskCalls *calls, int file, const char *path, const void *bytes,
                           int64_t count, AmError *error) {
     for (int64_t done = 0; done < count;) {

@@ -401,8 +401,8 @@ FILE *file_open_in_place(const char *path) {
     return stream;
 }
 
-/* A rename replaces a regular file or nothing; a device or pipe is written in place, a symbolic link is
- * followed to the file that it names. */
+/* Begins a file. A rename replaces a regular file or nothing; a device or pipe is written in place, a
+ * symbolic link is followed to the file that it names. */
 AmStatus file_writer_begin(FileWriter *writer, const char *path, AmError *error) {
     *writer = (FileWriter){0};
     if (strcmp(path, "-") == 0) {
@@ -498,7 +498,7 @@ void file_writer_abandon(FileWriter *writer) {
     *writer = (FileWriter){0};
 }
 
-/* A device or pipe is not opened: that could wait for its reader. */
+/* Checks whether a file can be written. A device or pipe is not opened: that could wait for its reader. */
 AmStatus file_check_writable(const char *path, AmError *error) {
     struct stat facts;
     FileWriter writer = {0};

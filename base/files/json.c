@@ -100,7 +100,7 @@ static AmStatus fail_integer(const char *key, int64_t least, int64_t most, const
     return fail_type(key, expected, source, where, error);
 }
 
-/* A real with an integral value below 2^53, such as 16e9, counts as an integer. */
+/* Returns an integer. A real with an integral value below 2^53, such as 16e9, counts as one. */
 AmStatus json_get_integer(int64_t *value, json_t *object, const char *key, int64_t least, int64_t most,
                           const char *source, const char *where, AmError *error) {
     json_t *member;
@@ -166,7 +166,7 @@ static void write_string(Text *text, const char *string, size_t length) {
     text_append_string(text, "\"");
 }
 
-/* A real keeps a point or an exponent, so that it reads back as a real. */
+/* Writes a number. A real keeps a point or an exponent, so that it reads back as a real. */
 static void write_number(Text *text, const json_t *value, JsonStyle style) {
     if (style == JSON_STYLE_CANONICAL) {
         text_append(text, "%.17g", json_number_value(value));
@@ -219,8 +219,8 @@ static void write_object(Text *text, const json_t *value, JsonStyle style, int d
     free(keys);
 }
 
-/* An array of a few plain values, or of a few arrays of such, stays on one
- * line, also when indented. `levels` is how deep arrays may still lie. */
+/* Returns whether an array stays on one line, also when indented: it has a few plain values, or a few such
+ * arrays, at most `levels` deep. */
 static bool is_short(const json_t *array, int levels) {
     enum { MOST_ON_A_LINE = 16 };
     size_t count = json_array_size(array);

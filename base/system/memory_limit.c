@@ -47,7 +47,8 @@ static MemoryLimit find_limit(const char *root, bool with_high) {
     return search.limit;
 }
 
-/* Each allocation of a rank needs the limit: reading a dozen files takes longer than a small step. */
+/* Finds the limit, or returns a recent one: each allocation of a rank needs it, and reading a dozen files
+ * takes longer than a small step. */
 static MemoryLimit find_limit_of_system(void) {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     static MemoryLimit known;

@@ -53,8 +53,8 @@ typedef double ProfileScale(const void *user, const double *sizes);
 /* Sets *seconds as profile_seconds() does, scaled by `scale` in the place of work. */
 bool profile_seconds_by(const ProfileType *type, ProfileSource source, const StepEvent *event,
                         ProfileScale *scale, const void *user, double *seconds);
-/* Finds, for a known event of one size, the nearest measured sizes below and above; one of them twice if it
- * is equal or beyond all. */
+/* Finds the nearest measured sizes below and above a known event of one size; one of them twice if it is
+ * equal or beyond all. */
 void profile_around(const ProfileType *type, ProfileSource source, const StepEvent *event, double *below,
                     double *above);
 

@@ -73,8 +73,8 @@ static void copy_rows(const Real *from, int64_t from_row, Real *to, int64_t to_r
         for (int32_t c = 0; c < columns; c++) to[r * to_row + c] = from[r * from_row + c];
 }
 
-/* A strip of fewer columns than its vectors have lanes: its sums are kept aside, in
- * whole vectors, while they are added to. */
+/* Multiplies a strip of fewer columns than its vectors have lanes: its sums are kept aside, in whole
+ * vectors, while they are added to. */
 static void run_narrow(const StripKind *kind, const Strip *strip, int32_t columns, int32_t vectors) {
     Real aside[ROWS_ASIDE * 2 * MOST_LANES] = {0};
     int64_t width = (int64_t)vectors * kind->lanes;

@@ -106,9 +106,9 @@ AmStatus actors_ready(ActorGraph *graph, AmError *error);
 /* Registers of an edge after actors_ready(): so much memory it needs. */
 int32_t actors_quota(const ActorGraph *graph, int32_t edge);
 
-/* Marks, inside act(), the output of this firing on the edge as full, so that its consumer may begin during
- * the rest of the firing; once per firing, and without later writes to the register. Without effect if the
- * consumer has the same worker. */
+/* Marks the output of this firing on the edge as full, so that its consumer may begin during the rest of the
+ * firing. To be called in act(), once per firing, and without later writes to the register. Without effect
+ * if the consumer has the same worker. */
 void actors_fill(ActorGraph *graph, int32_t edge);
 
 /* Runs a worker in the calling thread until its actors have done their last iteration. AM_ERROR_RUNTIME: an

@@ -24,7 +24,7 @@
 
 enum { MOST_NAMED = 8 };
 
-/* A worker follows one other, which follows none. */
+/* Checks that a worker follows one other, which follows none. */
 static AmStatus check_followers(ActorGraph *graph, AmError *error) {
     ArenaMark mark = arena_mark(&graph->arena);
     int32_t *follows = ARENA_ARRAY(&graph->arena, int32_t, graph->worker_count + 1); /* worker + 1; 0: none */
@@ -182,7 +182,8 @@ static AmStatus refuse_cycle(const ActorGraph *graph, const Trial *trial, AmErro
     return status;
 }
 
-/* A follower must not wait for a register where its leader, whose quota was raised, did not. */
+/* Raises the quotas of followers: a follower must not wait for a register where its leader, whose quota was
+ * raised, did not. */
 static void raise_followers(ActorGraph *graph) {
     for (int32_t e = 0; e < graph->edge_count; e++) {
         ActorEdge *edge = &graph->edges[e];

@@ -107,7 +107,7 @@ static void match_dimension(LabelFinder *self, int32_t a, int32_t a_dimension, i
     match(self, a, a_dimension, 1, b, b_dimension, 1);
 }
 
-/* Result dimension d of a dot is number dimensions[d] of batch, left free, right free. */
+/* Matches the labels of a dot. Result dimension d is number dimensions[d] of batch, left free, right free. */
 static void match_dot(LabelFinder *self, const ProgramInstruction *instruction) {
     const IrAttributes *attributes = instruction->attributes;
     const IrDot *dot = attributes->dot;

@@ -234,7 +234,7 @@ static void find_parameters(SoftmaxSearch *self) {
     }
 }
 
-/* Every row sees a key. */
+/* Returns whether every row sees a key. */
 static bool is_useful(const SoftmaxSearch *self) {
     const SoftmaxMask *mask = &self->form->mask;
     const int64_t *sizes = self->form->blocks.labels.sizes;

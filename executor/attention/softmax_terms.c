@@ -218,7 +218,7 @@ SoftmaxTerm softmax_compare(const char *direction, const SoftmaxTerm *a, const S
     return result;
 }
 
-/* A negation of one bound is the other bound; both together have no negation. */
+/* Replaces a negated mask. A negation of one bound is the other bound; both together have no negation. */
 bool softmax_make_positive(SoftmaxTerm *sees) {
     if (!sees->is_negated) return true;
     if (sees->mask.has_last == sees->mask.has_first) return false;

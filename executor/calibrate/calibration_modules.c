@@ -222,7 +222,7 @@ static int64_t image_side(int64_t positions) {
     return positions >= 16 * 256 ? 16 : 8;
 }
 
-/* To such images by windows of 1 x 1, or of 3 x 3 with padding. */
+/* Appends a convolution to such images by windows of 1 x 1, or of 3 x 3 with padding. */
 static void convolution(Text *text, const char *operation, const int64_t *n) {
     int64_t image = image_side(n[0]), images = over(n[0], image * image), side = n[1] >= 9 ? 3 : 1;
     int64_t in = n[2], out = n[3];
@@ -241,7 +241,7 @@ static void convolution(Text *text, const char *operation, const int64_t *n) {
     end(text);
 }
 
-/* The gradient for the weights of such a convolution, without padding: the input is counted. */
+/* Appends the gradient for the weights of such a convolution, without padding: the input is counted. */
 static void weights_gradient(Text *text, const char *operation, const int64_t *n) {
     int64_t image = image_side(n[0]), images = over(n[0], image * image), side = n[1] >= 9 ? 3 : 1;
     int64_t in = n[2], out = n[3], whole = image + side - 1;
@@ -300,7 +300,7 @@ static void transpose(Text *text, const char *operation, const int64_t *n) {
     end(text);
 }
 
-/* The first r of every 2 r. */
+/* Appends a slice: the first r of every 2 r. */
 static void move(Text *text, const char *operation, const int64_t *n) {
     int64_t run = n[1], rows = over(n[0], run);
     (void)operation;
@@ -312,7 +312,7 @@ static void move(Text *text, const char *operation, const int64_t *n) {
     end(text);
 }
 
-/* n elements, each value r times side by side. */
+/* Appends a broadcast of n elements, each value r times side by side. */
 static void fill(Text *text, const char *operation, const int64_t *n) {
     int64_t run = n[1], rows = over(n[0], run);
     (void)operation;
@@ -336,7 +336,7 @@ static void gather(Text *text, const char *operation, const int64_t *n) {
     end(text);
 }
 
-/* Into an operand of sixteen rows: its copy is small. */
+/* Appends a scatter into an operand of sixteen rows, whose copy is small. */
 static void scatter(Text *text, const char *operation, const int64_t *n) {
     begin_with_computation(text, operation);
     text_append(text,

@@ -303,7 +303,7 @@ static int32_t pick_sizes(int64_t *picked, const ProbeClass *class, int32_t d, b
     return kept;
 }
 
-/* `*curve` is NULL where time is up before all is measured. */
+/* Measures a class of operators. `*curve` is NULL if the time is up before all is measured. */
 static AmStatus measure_class(json_t **curve, const ProbeClass *class, Bench *bench, AmError *error) {
     int32_t counts[PROBE_MOST_DIMENSIONS], points = 1;
     int64_t picked[PROBE_MOST_DIMENSIONS][PROBE_MOST_SIZES];
@@ -369,7 +369,7 @@ static void *learn(void *argument) {
     return NULL;
 }
 
-/* All at once, as they measure later. */
+/* Learns the pace of the calm machine in all ranks at once, as they measure later. */
 static AmStatus learn_calm(Bench *bench, AmError *error) {
     pthread_t threads[MOST_RANKS];
     AmStatus status = AM_OK;

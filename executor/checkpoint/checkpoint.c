@@ -137,7 +137,7 @@ static void note_error(Checkpoint *self, const char *text, const AmError *error)
     note(self, line);
 }
 
-/* A save that is done, or that has failed, is over. */
+/* Ends a save that is done, or that has failed. */
 static void settle(Checkpoint *self) {
     char text[96];
     if (self->status == AM_OK) {
@@ -313,9 +313,9 @@ AmStatus checkpoint_open(Checkpoint **checkpoint, const CheckpointOwner *owner, 
     return AM_OK;
 }
 
-/* After a failure of another process, the files of this one never become a checkpoint, and it must
- * end soon regardless of the disk: after ABANDON_SECONDS the worker is abandoned together with its
- * memory. Returns whether it is abandoned. */
+/* Abandons a save after a failure of another process: its files never become a checkpoint. This process must
+ * end soon regardless of the disk, so after ABANDON_SECONDS the worker is abandoned together with its
+ * memory. Returns whether it is. */
 static bool abandon(Checkpoint *self) {
     struct timespec until;
     if (!self->owner.processes || process_group_check(self->owner.processes, NULL) == AM_OK) return false;
@@ -544,7 +544,8 @@ static AmStatus add_shares(Checkpoint *self, const ProcessPart *parts, AmError *
     return AM_OK;
 }
 
-/* A failure to write is the save's, in every process; one of the processes themselves ends the run. */
+/* Collects the result of a save in all processes. A failure to write fails the save in every process; a
+ * failure of a process ends the run. */
 AmStatus checkpoint_collect(Checkpoint *self, AmError *error) {
     ProcessGroup *processes = self->owner.processes;
     Text text = {0};

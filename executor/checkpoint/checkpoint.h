@@ -43,19 +43,19 @@ int64_t checkpoint_first_step(const Checkpoint *checkpoint);
 CheckpointPosition checkpoint_position(const Checkpoint *checkpoint);
 bool checkpoint_holds(const Checkpoint *checkpoint, int32_t parameter);
 
-/* Begins, before the first step, when it is known which parameters come in batches (`is_fed` [parameter]: not
- * part of the state): fills the ranks' parts and lays the images out. */
+/* Fills the ranks' shards and lays the images out, before the first step. `is_fed` [parameter]: it comes in
+ * batches and is not part of the state. */
 AmStatus checkpoint_start(Checkpoint *checkpoint, const bool *is_fed, AmError *error);
 
 /* Reports (leader, between steps, after `steps` steps) a failed write, and if these steps are saved, waits
  * for the previous write. `position`: the position in the data of the next step. */
 AmStatus checkpoint_before(Checkpoint *checkpoint, int64_t steps, const CheckpointPosition *position,
                            AmError *error);
-/* Copies, in every rank after that and before the next step, rank `r` of this process: its part of the state,
- * if it is to be saved. The last rank hands it to the worker. */
+/* Copies the state of rank `r` of this process, if it is to be saved. Every rank calls it after
+ * checkpoint_before() and before the next step. The last rank hands it to the worker. */
 void checkpoint_take(Checkpoint *checkpoint, int32_t r, int64_t steps);
-/* Saves, after the last step or an interrupt, it if that has not been done. All processes together.
- * AM_ERROR_RUNTIME: the last save failed. */
+/* Saves the state after the last step or an interrupt, if that has not been done. All processes call it
+ * together. AM_ERROR_RUNTIME: the last save failed. */
 AmStatus checkpoint_finish(Checkpoint *checkpoint, int64_t steps, const CheckpointPosition *position,
                            AmError *error);
 

@@ -86,7 +86,7 @@ AmStatus channels_connect(Channel *channel, ActorGraph *graph, int32_t putter, i
 /* Returns whether one of its ends is in another process. */
 bool channel_is_remote(const Channel *channel);
 
-/* Allocates, after actors_ready(), the slots and starts the back end. */
+/* Allocates the slots and starts the back end, after actors_ready(). */
 AmStatus channels_start(ChannelSet *set, AmError *error);
 
 /* Returns the slot for the message of an iteration: to pack, and to read. Inside the actors' act() only. */

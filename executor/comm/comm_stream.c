@@ -169,8 +169,8 @@ AmStatus comm_stream_received(CommStream *stream, Arena *arena, const CommCall *
     return AM_OK;
 }
 
-/* The box that holds byte `at`, or the last one before it; and how many bytes follow in one run.
- * false: these bytes mean nothing. */
+/* Finds the box of byte `at`, or the last one before it, and how many bytes follow in one run. False: the
+ * bytes are padding. */
 static bool find_run(const CommStream *stream, int64_t at, int64_t *run, int32_t *box) {
     while (*box + 1 < stream->box_count && stream->boxes[*box + 1].start <= at) ++*box;
     const CommBox *its = &stream->boxes[*box];

@@ -100,7 +100,7 @@ static void convert_stretch(void *user, int32_t part, int32_t parts) {
     }
 }
 
-/* Joined dimensions make long runs, or one. */
+/* Prepares a conversion: joined dimensions make long runs, or one. */
 static void convert(KernelDevice *device, Conversion *self, Dtype from, Dtype to) {
     int64_t sizes[IR_MAX_RANK], strides[IR_MAX_RANK];
     memcpy(sizes, self->dimensions, sizeof *sizes * (size_t)self->rank);

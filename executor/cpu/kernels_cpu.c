@@ -93,7 +93,8 @@ static AmStatus prepare(KernelCall *call, Arena *arena, AmError *error) {
     return kernel_call_refuse(call, "this operator cannot be run yet", error);
 }
 
-/* More than the machine or a limit has is refused rather than left to the operating system to kill. */
+/* Allocates memory. More than the machine or a limit has is refused rather than left to the operating system
+ * to kill. */
 static AmStatus allocate(KernelDevice *device, void **memory, int64_t bytes, AmError *error) {
     MemoryLimit limit = memory_limit("");
     (void)device;

@@ -30,7 +30,7 @@ static AmStatus prepare_kernel(KernelCall *call, Arena *arena, AmError *error) {
     return cuda_coverage_prepare(opcode)(call, arena, error);
 }
 
-/* A refusal names the remedy where the CPU has a kernel. */
+/* Prepares a kernel. A refusal names the remedy if the CPU has a kernel. */
 static AmStatus prepare(KernelCall *call, Arena *arena, AmError *error) {
     TRY(cuda_device_use(&cuda_device_of(call->device)->device, error));
     KernelCall on_cpu = *call;
@@ -72,7 +72,7 @@ static void release(KernelDevice *device, void *memory) {
     cuda_memory_free((CUdeviceptr)(uintptr_t)memory);
 }
 
-/* Pinned: pages that the system may move are copied through a buffer, and not beside kernels. */
+/* Allocates pinned memory: other memory is copied through a buffer, and not beside kernels. */
 static AmStatus allocate_host(KernelDevice *device, void **memory, int64_t bytes, AmError *error) {
     CudaKernelDevice *self = cuda_device_of(device);
     void *pinned;

@@ -62,8 +62,8 @@ AmStatus feeds_load(void *feeds, int64_t iteration, AmError *error);
  * loaded; by the rank's thread. AM_ERROR_RUNTIME: it could not be loaded. */
 AmStatus feeds_take(Feeds *feeds, int32_t r, int64_t step, AmError *error);
 
-/* Draws, for --state random, a parameter's array element by element from a counter, so that it is the same
- * for every sharding. `data` has room for it. */
+/* Draws a parameter's array for --state random element by element from a counter, so that it is the same for
+ * every sharding. `data` has room for it. */
 AmStatus feed_draw(void *data, const PlanContext *context, int32_t parameter, uint64_t seed, AmError *error);
 /* Finds the size of the dimension that an integer parameter indexes, such as the vocabulary; 0: not known. */
 AmStatus feed_index_limit(int64_t *limit, const PlanContext *context, int32_t parameter, AmError *error);

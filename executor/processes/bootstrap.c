@@ -53,7 +53,7 @@ static bool torchrun_is_present(void) {
     return getenv("RANK") && getenv("WORLD_SIZE");
 }
 
-/* torchrun may keep a store of its own on MASTER_PORT; then the next port is used. */
+/* Reads torchrun's variables. It may have a store of its own on MASTER_PORT; then the next port is used. */
 static AmStatus torchrun(ProcessPlace *place, AmError *error) {
     int64_t count, process, local_count, local_process, port;
     TRY(bootstrap_integer("WORLD_SIZE", 1, BOOTSTRAP_MOST_PROCESSES, &count, error));

@@ -37,7 +37,7 @@ struct ProcessPlace {
 /* Reads the environment. AM_ERROR_USAGE names the variable that is missing or wrong. */
 AmStatus bootstrap_read(ProcessPlace *place, AmError *error);
 
-/* Reads, for the launchers, an environment variable as an integer in [least, most]. */
+/* Reads an environment variable of a launcher as an integer in [least, most]. */
 AmStatus bootstrap_integer(const char *name, int64_t least, int64_t most, int64_t *value, AmError *error);
 /* Finds the secret from the launcher's name for this job and AUTOMAP_SECRET. */
 void bootstrap_secret(ProcessPlace *place, const char *job);

@@ -43,7 +43,7 @@ static AmStatus read_value(const Control *self, void *to, const void *from, int6
     return AM_OK;
 }
 
-/* A device that has failed gives false, so that no loop runs on for ever. */
+/* Returns the condition of a loop. A device that has failed gives false, so that every loop ends. */
 static AmStatus holds(const Control *self, bool *result, AmError *error) {
     Executable *condition = self->regions[1];
     uint8_t value = 0;
@@ -85,7 +85,7 @@ static AmStatus run_region(const Control *self, int32_t region, AmError *error) 
     return AM_OK;
 }
 
-/* A pred takes the first branch when true; a number out of range takes the last. */
+/* Runs a branch. A pred takes the first one when true; a number out of range takes the last. */
 static AmStatus run_conditional(const Control *self, AmError *error) {
     Dtype type = operand_shape(self, 0)->type;
     int32_t count = self->instruction->regions.count;
@@ -156,7 +156,7 @@ static AmStatus check_while(const Control *self, AmError *error) {
     return AM_OK;
 }
 
-/* The parameters of all branches follow on the selector. */
+/* Checks that the parameters of all branches follow the selector. */
 static AmStatus check_conditional(const Control *self, AmError *error) {
     const ProgramInstruction *instruction = self->instruction;
     int32_t count = instruction->regions.count, last = count - 1;
@@ -199,7 +199,8 @@ bool control_covers(IrOpcode opcode) {
     return false;
 }
 
-/* The values of a region without memory in the allocation are at the beginning of the scratch memory. */
+/* Returns the bytes at the beginning of the scratch memory for the values of a region without memory in the
+ * allocation. */
 static int64_t own_scratch(const ProgramInstruction *instruction) {
     if (!instruction->regions.in_blocks) return 0;
     return kernel_align(instruction->regions.programs[0]->allocation.bytes -

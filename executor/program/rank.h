@@ -35,10 +35,10 @@ typedef struct Rank {
 /* Prepares the program, allocates and binds. The program lives in rank->arena;
  * device and comm stay the caller's. */
 AmStatus rank_open(Rank *rank, KernelDevice *device, Comm *comm, Program *program, AmError *error);
-/* Records, after rank_open(), the rank's activities, with space for the last `steps` steps of a plan in so
- * many micro-batches. */
+/* Records the rank's activities, with space for the last `steps` steps of a plan in so many micro-batches.
+ * To be called after rank_open(). */
 AmStatus rank_watch(Rank *rank, int64_t steps, int32_t micro_batches, AmError *error);
-/* Starts, once before the first run, in the rank's own thread: actions that involve other ranks, or take
+/* Starts the rank in its own thread, once before the first run: actions that involve other ranks, or take
  * time. */
 AmStatus rank_start(Rank *rank, AmError *error);
 void rank_close(Rank *rank);

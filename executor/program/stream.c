@@ -142,7 +142,7 @@ static AmStatus put(const Stream *stream, AmError *error) {
     return AM_OK;
 }
 
-/* Receives; elements without a piece keep their value. */
+/* Receives a message; elements without a piece keep their value. */
 static AmStatus get(const Stream *stream, AmError *error) {
     KernelDevice *device = stream->comm->device;
     void *array = stream->call->results[0], *to = stream->copy ? stream->copy : array;

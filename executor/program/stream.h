@@ -39,7 +39,7 @@ typedef struct StreamList {
 AmStatus stream_prepare(Stream **stream, Arena *arena, Comm *comm, const Program *program,
                         const ProgramInstruction *instruction, AmError *error);
 
-/* Sends, inside the actor's firing, its outgoing values, and receives its incoming ones. */
+/* Sends its outgoing values and receives its incoming ones, inside the actor's firing. */
 AmStatus stream_run(Stream *stream, AmError *error);
 
 #endif

@@ -411,8 +411,8 @@ static AmStatus balance_stages(ShareClimb *self, const Plan *of, double ***balan
     return AM_OK;
 }
 
-/* Whale's algorithm 1: shares [coordinate] follow the peak rates. While a coordinate lacks memory, a unit of
- * its load moves to the one with the least load for its rate that has room. */
+/* Applies Whale's algorithm 1: shares [coordinate] follow the peak rates. While a coordinate lacks memory, a
+ * unit of its load moves to the one with the least load for its rate that has room. */
 static AmStatus follow_peaks(const SharedStage *self, const ShareClimb *sharing, const PlanStage *stage,
                              double *shares, AmError *error) {
     const double unit = 1.0 / (double)(self->unit > self->size ? self->unit : 64 * self->size);

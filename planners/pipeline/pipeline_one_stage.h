@@ -8,7 +8,7 @@
 
 PipelineLayout pipeline_one_stage_layout(const PipelineCandidates *self, const StageStrategy *strategy);
 
-/* Prices, of a large module, the strategies that may be the best plan by the tables and were not tried. */
+/* Prices the strategies of a large module that may be the best plan by the tables and were not tried. */
 AmStatus pipeline_one_stage_price(PipelineCandidates *self, const MicroBatching *settings, AmError *error);
 
 /* Searches one-stage plans by the searcher of their own space, with the baselines; not of a large module

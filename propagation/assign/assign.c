@@ -40,8 +40,8 @@ static bool has_given_factor(const Assigner *self, int32_t i, int32_t axis) {
     return self->given_factors && self->given_factors[i] >> axis & 1;
 }
 
-/* Returns, for `size` elements that a class splits between `granules`, the number of granules between which
- * a further axis splits them into `ways` parts; 0: too few. */
+/* Returns the number of granules between which a further axis splits `size` elements into `ways` parts, if a
+ * class splits them between `granules`; 0: too few. */
 static int64_t choose_granules(int64_t size, int64_t granules, int64_t ways) {
     int64_t chosen = granules >= ways && size % granules == 0 ? granules : size >= ways ? size : 0;
     return chosen <= INT32_MAX ? chosen : 0;
@@ -164,7 +164,7 @@ static double factor_reshard(const Assigner *self, int32_t i, int32_t f, int32_t
     return total;
 }
 
-/* Chooses, among factors whose classes come equally early, the one that moves the fewest bytes. */
+/* Chooses the factor that moves the fewest bytes among those whose classes come equally early. */
 static void choose_factor(Assigner *self, int32_t i, int32_t axis) {
     const SplitOptions *split_options = self->split_options;
     const int8_t *chosen = &self->result->factor[(size_t)i * MESH_MAX_AXES];

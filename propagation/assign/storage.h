@@ -38,8 +38,8 @@ void storage_choose_states(const Storage *self);
 /* Factors of the operators that run where such values are kept. */
 void storage_choose_factors(const Storage *self);
 
-/* Splits, if an override determines the storage of a weight, its gradient, its optimizer state and their
- * producers in the same way. */
+/* Splits a weight, its gradient, its optimizer state and their producers in the same way, if an override
+ * determines the storage of one of them. */
 AmStatus storage_follow_overrides(const Storage *self, Arena *arena, AmError *error);
 
 /* Applies the places of resharding that the stage names. AM_ERROR_INPUT: no such instruction, or one that no

@@ -68,8 +68,8 @@ int32_t classes_of(const Classes *classes, const Rules *rules, int32_t instructi
 static inline int32_t classes_of_factor(const Classes *classes, int32_t instruction, int32_t factor) {
     return classes->class_of_factor[classes->first_factor[instruction] + factor];
 }
-/* Finds, among the classes in blocks of dimensions of `size` of a class (or -1), the one with the fewest
- * blocks; NULL: none. */
+/* Finds the classes with the fewest blocks among those in blocks of dimensions of `size` of a class (or -1);
+ * NULL: there are none. */
 const ClassBlocks *classes_in_blocks(const Classes *classes, int32_t class_index, int64_t size);
 /* Finds a class by name; -1 if missing. */
 int32_t classes_find(const Classes *classes, bool by_parameter, int32_t number, int32_t dimension);

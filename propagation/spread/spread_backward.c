@@ -70,7 +70,8 @@ static const Tiles *slice_operand(Spread *self, const IrInstruction *user, int32
     return tiles_replicate(&self->pool, tiles, is_dropped);
 }
 
-/* Finds, for each leaf of an operand of a tuple, the most specific sharding of the elements that it is. */
+/* Finds the most specific sharding for each leaf of an operand of a tuple, among those of the elements that
+ * it is. */
 static bool tuple_operand(const Spread *self, int32_t i, int32_t use, const Tiles **out) {
     int32_t user = self->users[use], count = spread_leaf_count(self, i), used_as = self->used_as[use];
     const IrInstruction *tuple = ir_instruction(self->module, user);

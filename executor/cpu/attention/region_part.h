@@ -40,7 +40,7 @@ typedef struct RegionPart {
     RegionLink *outputs; /* [output of the program] */
 } RegionPart;
 
-/* Builds, fuses and plans the program of a stage, every label of the extent in `extents` [label]. */
+/* Builds, fuses and plans the program of a stage. Every label has its extent in `extents` [label]. */
 AmStatus region_part_build(RegionPart *part, Arena *arena, const RegionBlocks *blocks, RegionStage stage,
                            const int64_t *extents, AmError *error);
 

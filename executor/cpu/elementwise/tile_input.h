@@ -28,7 +28,7 @@ static inline bool tile_is_staged(const TileInput *input) {
     return input->access == TILE_REPEATED || input->access == TILE_STRIDED;
 }
 int64_t tile_staging_bytes(const TileInput *input);
-/* Begins, once before a series of tiles of at most `most` elements. */
+/* Prepares the input for a series of tiles of at most `most` elements. */
 void tile_input_begin(const TileInput *input, const void *memory, int64_t most, void *staging);
 /* Returns the tile of `count` elements from `first` on: in memory or in the staging area. */
 const void *tile_input_at(const TileInput *input, const void *memory, int64_t first, int64_t count,

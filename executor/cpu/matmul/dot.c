@@ -258,8 +258,7 @@ static void divide_product(DotKernel *kernel, int64_t most_blocks) {
     kernel->units = plan->products * counts[0] * counts[1];
 }
 
-/* The result of a product by tiles does not depend on its blocks: there are as many as the team
- * needs. */
+/* Divides a product by tiles into as many blocks as the team needs, on which its result does not depend. */
 static void plan_units(DotKernel *kernel, const KernelDevice *device) {
     const DotPlan *plan = &kernel->plan;
     int64_t team = team_size(device), most_blocks = MOST_BLOCKS;

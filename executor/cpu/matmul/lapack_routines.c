@@ -79,7 +79,7 @@ static void run_geqrf(LapackJob *job) {
                             &job->work_count, &info);
 }
 
-/* QR with column pivoting; columns that the permutation names (not 0) are brought to the front first. */
+/* Runs QR with column pivoting; columns that the permutation names (not 0) are brought to the front first. */
 static void run_geqp3(LapackJob *job) {
     typedef void Real(const int *, const int *, void *, const int *, int *, void *, void *, const int *,
                       int *);
@@ -107,7 +107,8 @@ static void run_orgqr(LapackJob *job) {
                             &job->work_count, &info);
 }
 
-/* 'A': whole U and V^T, 'S': their first min(m, n) columns and rows, 'N': neither. */
+/* Checks the shapes of an SVD. 'A': whole U and V^T, 'S': their first min(m, n) columns and rows, 'N':
+ * neither. */
 static bool fits_svd(const LapackJob *job) {
     int k = smaller(job);
     if (job->mode == 'A') return job->u == job->m && job->v == job->n;
@@ -156,7 +157,7 @@ static bool fits_vectors(const LapackJob *job) {
     return job->mode == 'V' || job->mode == 'N';
 }
 
-/* The sizes of the integer and the real working arrays are LAPACK's documented least ones. */
+/* Runs SYEVD with LAPACK's documented least sizes of the integer and the real working arrays. */
 static void run_syevd(LapackJob *job) {
     typedef void Real(const char *, const char *, const int *, void *, const int *, void *, void *,
                       const int *, int *, const int *, int *, size_t, size_t);
@@ -196,7 +197,7 @@ static void run_syevd(LapackJob *job) {
 DEFINE_UNPACK(unpack_single, float)
 DEFINE_UNPACK(unpack_double, double)
 
-/* Results: eigenvalues' real parts, imaginary parts, left and right eigenvectors, status. */
+/* Runs GEEV. Results: eigenvalues' real parts, imaginary parts, left and right eigenvectors, status. */
 static void run_real_geev(LapackJob *job) {
     typedef void Geev(const char *, const char *, const int *, void *, const int *, void *, void *, void *,
                       const int *, void *, const int *, void *, const int *, int *, size_t, size_t);
@@ -236,7 +237,7 @@ static void run_complex_geev(LapackJob *job) {
                            job->real_work, status, 1, 1);
 }
 
-/* Schur form without reordering, so that no function selects eigenvalues. */
+/* Runs GEES: the Schur form without reordering, so that no function selects eigenvalues. */
 static void run_real_gees(LapackJob *job) {
     typedef void Gees(const char *, const char *, void (*)(void), const int *, void *, const int *, int *,
                       void *, void *, void *, const int *, void *, const int *, int *, int *, size_t, size_t);
@@ -272,7 +273,7 @@ static void run_sytrd(LapackJob *job) {
                             job->results[3], job->work, &job->work_count, job->results[4], 1);
 }
 
-/* The diagonal below begins with an element that is not part of it. */
+/* Runs GTSV. The diagonal below begins with an element that is not part of it. */
 static void run_gtsv(LapackJob *job) {
     typedef void Gtsv(const int *, const int *, void *, void *, void *, void *, const int *, int *);
     if (job->is_query) return;

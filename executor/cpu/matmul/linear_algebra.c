@@ -124,7 +124,7 @@ static void run_cholesky(const KernelCall *call) {
     }
 }
 
-/* X op(A) = B is op(A)^T X^T = B^T: the rows of X are the columns of that. */
+/* Solves triangular systems. X op(A) = B is op(A)^T X^T = B^T: the rows of X are the columns of that. */
 static void run_triangular_solve(const KernelCall *call) {
     const MatrixKernel *kernel = call->compiled;
     const IrOptions *options = kernel->options;

@@ -11,8 +11,8 @@
 #include "executor/array/scalar64.h"
 #include "executor/array/strided.h"
 
-/* Positions: the dimensions of the indices but the vector's, in order, which are
- * the dimensions of the slices that are not window dimensions, in order. */
+/* Describes the positions: the dimensions of the indices but the vector's, in order, which are the
+ * dimensions of the slices that are not window dimensions, in order. */
 static bool describe_positions(IndexMap *map, const IrGather *form, const IrShape *indices,
                                const IrShape *slices) {
     int64_t index_strides[IR_MAX_RANK], slice_strides[IR_MAX_RANK];

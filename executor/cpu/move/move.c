@@ -133,7 +133,8 @@ static void run_pad(const KernelCall *call) {
     run_boxes(call);
 }
 
-/* Operand element i stands at low + i*(interior + 1); what falls outside is dropped. */
+/* Prepares a pad. Operand element i gets place low + i*(interior + 1); elements outside of the result are
+ * dropped. */
 AmStatus cpu_prepare_pad(KernelCall *call, Arena *arena, AmError *error) {
     MoveKernel *kernel;
     TRY(new_kernel(&kernel, call, arena, 1, error));

@@ -59,7 +59,8 @@ static Number multiply(Number x, Number y) {
     return CMPLX(a * c - b * d, a * d + b * c);
 }
 
-/* out[n] = the transform of in[0], in[stride], ...; `spread` times n is the length that roots are for. */
+/* Computes out[n] = the transform of in[0], in[stride], ...; `spread` times n is the length that roots are
+ * for. */
 static void by_factors(const Number *roots, int64_t n, int64_t spread, const Number *in, int64_t stride,
                        Number *out) {
     if (n == 1) {
@@ -195,7 +196,7 @@ static void run(const KernelCall *call) {
     }
 }
 
-/* Operand and result of each kind: real or not, and which holds half a line. */
+/* Checks operand and result of each kind: which are real, and which has half a line. */
 static bool shapes_fit(const KernelCall *call, const FftKernel *kernel) {
     const IrShape *in = call->operand_shapes[0], *out = call->result_shapes[0];
     bool real_in = kernel->type == IR_FFT_REAL, real_out = kernel->type == IR_FFT_INVERSE_REAL;

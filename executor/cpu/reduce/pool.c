@@ -93,9 +93,8 @@ static void visit_cells(const PoolTask *task, void *state, Visit *visit, const i
     } while (strided_next(cell, pool->outer_cells, pool->rank));
 }
 
-/* The work of one line, stretch by stretch: positions of the line in `source` or the result begin at
- * `packed`. Channels of a stretch are neighbours in memory only if there is one place or they are all there
- * are. */
+/* Runs one line stretch by stretch: positions of the line in `source` or the result begin at `packed`.
+ * Channels of a stretch are neighbours in memory only if there is one place or they are all there are. */
 static void for_stretches(const PoolTask *task, int64_t line,
                           void (*work)(const PoolTask *task, char *memory, const int64_t *position,
                                        int64_t packed, const Stretch *stretch),

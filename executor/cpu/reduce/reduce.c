@@ -170,7 +170,7 @@ bool cpu_reduce_has_ranges(const KernelCall *call) {
     return call->run == run_in_parts;
 }
 
-/* The innermost kept dimension is dense: neighbouring results are folded together. */
+/* Folds neighbouring results together, as the innermost kept dimension is dense. */
 static void run_scalar_columns(const KernelCall *call) {
     const ReduceKernel *kernel = call->compiled;
     int64_t outer[IR_MAX_RANK] = {0}, bytes = dtype_bytes(kernel->type);
@@ -196,7 +196,7 @@ static void run_scalar_columns(const KernelCall *call) {
     }
 }
 
-/* Any computation: inputs (accumulators, elements), outputs the new accumulators. */
+/* Folds by any computation: inputs (accumulators, elements), outputs the new accumulators. */
 static void run_by_computation(const KernelCall *call) {
     const ReduceKernel *kernel = call->compiled;
     int32_t inputs = call->result_count;

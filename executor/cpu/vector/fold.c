@@ -20,14 +20,14 @@ typedef int32_t FourMask __attribute__((vector_size(4 * sizeof(int32_t))));
 #define MAXIMUM_SCALAR(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
 #define MINIMUM_SCALAR(a, b) ((a) < (b) || (a) != (a) ? (a) : (b))
 
-/* Four elements in double; written out, which compilers turn into one conversion. */
+/* Loads four elements as double; written out, which compilers turn into one conversion. */
 static inline Sum load_four(const float *in) {
     Four value;
     memcpy(&value, in, sizeof value);
     return (Sum){value[0], value[1], value[2], value[3]};
 }
 
-/* Explicit vectors: the compiler would keep arrays of lanes in memory. */
+/* Sums a row in explicit vectors, since the compiler would keep arrays of lanes in memory. */
 static double sum_row(const float *in, int64_t length, double total) {
     int64_t i = 0;
     if (length >= 8) {

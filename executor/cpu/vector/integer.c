@@ -45,7 +45,7 @@ static inline uint64_t power_unsigned(uint64_t base, uint64_t exponent) {
     return result;
 }
 
-/* A negative exponent leaves the integer part: of 1 and -1 alone it is not 0. */
+/* Returns a power. A negative exponent leaves the integer part: of 1 and -1 alone it is not 0. */
 static inline int64_t power_signed(int64_t base, int64_t exponent) {
     if (exponent >= 0) return (int64_t)power_unsigned((uint64_t)base, (uint64_t)exponent);
     if (base == 1) return 1;

@@ -255,7 +255,7 @@ static AmStatus launch(CudaSource *source, Arena *arena, const KernelCall *call,
     return cuda_source_launch(source, arena, kind, &body, blocks_of(fold) * fold->parts, CUDA_THREADS, error);
 }
 
-/* The parts are [value, part, result] in the scratch memory. */
+/* Launches the folds of parts, which are [value, part, result] in the scratch memory. */
 static AmStatus launch_parts(CudaSource *source, Arena *arena, const KernelCall *call, const CudaFold *fold,
                              AmError *error) {
     Text store = {0};

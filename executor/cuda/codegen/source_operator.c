@@ -125,8 +125,8 @@ static const TypeRow types_of_values[] = {
     {DTYPE_C128, COMPLEX, "c128", "u64", "s64", "u64", "128", "", NULL, NULL},
 };
 
-/* 16-bit floating types: computed in f32, rounded by the helper NAME_round, moved by NAME_load and
- * NAME_store. */
+/* Returns the name of a 16-bit floating type, which is computed in f32, rounded by the helper NAME_round,
+ * and moved by NAME_load and NAME_store; NULL for other types. */
 static const char *half_name(Dtype type) {
     return type == DTYPE_BF16 ? "bf16" : type == DTYPE_F16 ? "f16" : NULL;
 }
@@ -173,7 +173,7 @@ void cuda_append_store(Text *out, Dtype type, const char *text) {
     else text_append_string(out, text);
 }
 
-/* Floating to integer saturates and takes NaN to 0, integers wrap, pred is "not 0". */
+/* Appends a conversion: floating to integer saturates and takes NaN to 0, integers wrap, pred is "not 0". */
 static void append_unrounded_convert(Text *out, const TypeRow *from, const TypeRow *to, const char *text) {
     if (from == to) text_append_string(out, text);
     else if (to->class == PRED) text_append(out, "(pred)(%s != 0)", text);

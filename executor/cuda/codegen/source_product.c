@@ -71,7 +71,7 @@ static int32_t result_dimension(const IrAttributes *attributes, int32_t natural)
     return int_list_place(attributes->dimensions, attributes->dimension_count, natural);
 }
 
-/* "s64 base0 = d0 * 12ll + d2 * 3ll;": where an operand's part of the result's element begins.
+/* Appends "s64 base0 = d0 * 12ll + d2 * 3ll;": the begin of an operand's part of the result's element.
  * `free_from`: the natural number of the result's first dimension that is the operand's own. */
 static void append_base(Text *out, const KernelCall *call, int32_t operand, const int64_t *batch,
                         const int64_t *contracting, int32_t free_from) {

@@ -101,8 +101,8 @@ static void append_word(Text *out, const RandomBits *bits, const char *type) {
     text_append(out, "    out1[i] = (%s)((u64)(%s) << 32 | (%s));\n", type, high, low);
 }
 
-/* A part of the whole, one thread per element of it: which block makes it follows
- * from its place in the whole. */
+/* Writes a part of the whole, one thread per element of it. The place of the part in the whole determines
+ * the block of numbers. */
 static AmStatus write_part(CudaSource *source, Arena *arena, const KernelCall *call, const RandomBits *bits,
                            AmError *error) {
     const IrShape *local = call->result_shapes[1];
@@ -176,8 +176,8 @@ static void append_normal(Text *out, Dtype type) {
     text_append_string(out, ";\n}\n");
 }
 
-/* rng: the numbers of executor/cpu/other/rng.c. The blocks that were drawn so far are counted in the uploaded
- * bytes, by a kernel of its own after the one that draws. */
+/* Writes rng: the numbers of executor/cpu/other/rng.c. A second kernel counts the blocks that were drawn so
+ * far in the uploaded bytes. */
 AmStatus cuda_source_rng(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
     const IrShape *local = call->result_shapes[0];
     RngForm form;

@@ -251,7 +251,7 @@ static bool find_type(Dtype type, ncclDataType_t *name) {
     return false;
 }
 
-/* A pred is 0 or 1: there "or", and a sum that is not 0, is the maximum. */
+/* Finds NCCL's reduction. A pred is 0 or 1: its "or", and a sum that is not 0, is the maximum. */
 static bool find_reduction(SbpReduction reduction, Dtype type, ncclRedOp_t *name) {
     static const struct {
         ncclRedOp_t number, pred;

@@ -43,7 +43,7 @@ bool cuda_pieces_received(CudaPieces *pieces, const CommCall *call, int32_t k) {
     return true;
 }
 
-/* How much of the dimension a member's piece is; *start: where in the array it lies. */
+/* Returns how much of the dimension a member's piece is; *start: its place in the array. */
 static int64_t piece_extent(const CudaPieces *pieces, int32_t member, int64_t *start) {
     if (!pieces->halo) {
         *start = comm_part_start(pieces->parts, member);

@@ -148,7 +148,7 @@ static void plan_batch(Batch *batch, const Side *rows, const Side *columns, cons
         if (k != batch->strided) batch->products *= batch->sizes[k];
 }
 
-/* Contracted dimensions, as they follow each other in the memory of operand `by`. */
+/* Orders contracted dimensions as they follow each other in the memory of operand `by`. */
 static void order_contracted(int64_t *left, int64_t *right, const IrDot *dot, int32_t by) {
     for (int32_t k = 0; k < dot->contracting_count; k++) {
         int32_t at = k;

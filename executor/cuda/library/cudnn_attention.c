@@ -88,8 +88,8 @@ static void find_units(Planner *self) {
             self->units[self->all_units++] = of_queries->list[k];
 }
 
-/* One size and stride for a run of labels, the last one innermost; false: they do not step as one. Labels
- * that the value lacks must be all or none. */
+/* Finds one size and stride for a run of labels, the last one innermost; false: there is none. Labels that
+ * the value lacks must be all or none. */
 static bool join(const Planner *self, int32_t value, const int32_t *labels, int32_t count, int64_t *size,
                  int64_t *stride) {
     int32_t present = 0;
@@ -378,7 +378,7 @@ static AmStatus plan_backward(Planner *self, AmError *error) {
                             placed[1][ATTENTION_LOG_SUM].at, error);
 }
 
-/* cuDNN gives the maximum and the sum together, or the log-sum-exp. */
+/* Plans the forward pass. cuDNN gives the maximum and the sum together, or the log-sum-exp. */
 static AmStatus plan_forward(Planner *self, AmError *error) {
     TRY(place_results(self, error));
     if (!self->shape.uses[ATTENTION_OUTPUT]) return region_refuse("it has no output", error);
@@ -390,7 +390,7 @@ static AmStatus plan_forward(Planner *self, AmError *error) {
     return AM_OK;
 }
 
-/* Sizes, and the division of units that leaves the fewest operands to pack. */
+/* Finds the sizes, and the division of units that leaves the fewest operands to pack. */
 static AmStatus find_shape(Planner *self, AmError *error) {
     const Program *region = region_of(self);
     SoftmaxForm *form = &self->form;

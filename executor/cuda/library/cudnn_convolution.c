@@ -256,8 +256,8 @@ static void lay_out(Form *form, bool pack_all) {
     }
 }
 
-/* From the array to cuDNN's operand or, for the result, from cuDNN's output to the array:
- * dimensions have the order of the destination. */
+/* Describes the pack from the array to cuDNN's operand or, for the result, from cuDNN's output to the array.
+ * Dimensions have the order of the destination. */
 static CudaPack describe_pack(const Tensor *tensor) {
     bool back = tensor->array == RESULT;
     const int64_t *written = back ? tensor->strides : tensor->packed_strides;

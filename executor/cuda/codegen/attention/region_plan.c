@@ -220,8 +220,7 @@ bool region_plan_alike(const RegionPlan *plan, const RegionSum *a, const RegionS
     return true;
 }
 
-/* An output is written with the sum of the latest phase that it depends on, if both have the same elements.
- */
+/* Attaches an output to the sum of the latest phase that it depends on, if both have the same elements. */
 static void attach_output(RegionPlan *self, int32_t k, bool *needed) {
     const Program *region = self->blocks.region;
     int32_t value = region->outputs[k], latest = -1;

@@ -98,7 +98,8 @@ AmStatus cuda_source_concatenate(CudaSource *source, Arena *arena, const KernelC
     return launch(source, arena, "concatenate", &body, words, error);
 }
 
-/* The literal's bytes are uploaded: a program's constants have one kernel per type and size. */
+/* Writes a constant. The literal's bytes are uploaded: a program's constants have one kernel per type and
+ * size. */
 AmStatus cuda_source_constant(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
     const IrLiteral *literal = call->instruction->compute.literal;
     int64_t elements = ir_shape_elements(call->result_shapes[0]);
@@ -126,7 +127,8 @@ static AmStatus launch_bytes(CudaSource *source, Arena *arena, const KernelCall 
     return launch(source, arena, kind, &body, bytes / width, error);
 }
 
-/* Between widths the smaller type has one more dimension, the innermost: the bytes do not move. */
+/* Writes a bitcast-convert. Between widths the smaller type has one more dimension, the innermost: the bytes
+ * do not move. */
 AmStatus cuda_source_bitcast_convert(CudaSource *source, Arena *arena, const KernelCall *call,
                                      AmError *error) {
     const IrShape *from = call->operand_shapes[0], *to = call->result_shapes[0];
@@ -148,8 +150,8 @@ static bool has_scalar_indices(const KernelCall *call, int32_t first) {
     return true;
 }
 
-/* "at0", ...: where the window starts in this device's shard, by executor/cpu/move/dynamic_part.c, in the
- * dimensions that it does not span; then "inside": whether its element d0, ... is in the shard. */
+/* Appends "at0", ...: the start of the window in this device's shard, by executor/cpu/move/dynamic_part.c,
+ * in the dimensions that it does not span; then "inside": whether its element d0, ... is in the shard. */
 static void append_part(Text *out, const KernelCall *call, int32_t first) {
     const ProgramShard *shard = call->instruction->compute.shard;
     const IrShape *held = call->operand_shapes[0];
@@ -181,8 +183,8 @@ static void append_part_place(Text *out, const IrShape *held) {
         text_append(out, " + (at%d + d%d) * %lldll", d, d, (long long)strides[d]);
 }
 
-/* "const s64 at = ...;" the place in `whole` of the first element of a box of `sizes`, whose starts,
- * clamped so that the box lies inside, are operands `first` and so on. */
+/* Appends "const s64 at = ...;", the place in `whole` of the first element of a box of `sizes`. Its starts,
+ * clamped so that the box is inside, are operands `first` and so on. */
 static void append_offset(Text *out, const KernelCall *call, int32_t first, const IrShape *whole,
                           const int64_t *sizes) {
     int64_t strides[IR_MAX_RANK];

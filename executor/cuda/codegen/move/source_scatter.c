@@ -35,7 +35,7 @@ static Entries count_entries(const IndexMap *map) {
     return entries;
 }
 
-/* "const s64 index0 = ...;" and the test that all indices are inside the whole, into `inside`. */
+/* Appends "const s64 index0 = ...;" and the test that all indices are inside the whole, into `inside`. */
 static void append_indices(Text *out, const IndexMap *map, const char *indent) {
     for (int32_t k = 0; k < map->map_count; k++) {
         text_append(out, "%sconst s64 index%d = ", indent, k);
