@@ -88,6 +88,8 @@ def change(path, chance):
     for stage in plan["stages"]:
         if chance.random() < 0.3:
             stage["keeps_gathered_weights"] = True
+        if chance.random() < 0.3:
+            stage["offloads_optimizer"] = True
         for axis in stage["mesh"]:
             if axis["size"] > 1 and chance.random() < 0.4:
                 axis["shares"] = unequal_shares(axis["size"], chance)

@@ -56,6 +56,10 @@ static void test_plans(void **state) {
     stages[1].mesh.axes[0].shares = shares;
     assert_false(runs(TARGET_TORCH, &plan));
     assert_true(runs(TARGET_AUTOMAP, &plan));
+    plan = (Plan){.stages = stages, .stage_count = 1, .micro_batches = 1, .schedule = "none"};
+    stages[0].offloads_optimizer = true;
+    for (int32_t k = 0; k < TARGET_COUNT; k++)
+        assert_int_equal(runs((Target)k, &plan), k == TARGET_AUTOMAP || k == TARGET_MEGATRON);
 }
 
 /* One row of Markdown for each target. */
@@ -69,7 +73,7 @@ static void append_table(Text *text) {
         for (int32_t kind = 0, listed = 0; kind < SCHEDULE_KINDS && row->stages != TARGET_ONE_STAGE; kind++)
             if (row->schedules >> kind & 1)
                 text_append(text, "%s%s", listed++ ? ", " : "", schedule_kind_name((ScheduleKind)kind));
-        text_append(text, " | %s |\n",
+        text_append(text, " | %s | %s |\n", row->offloads ? "yes" : "no",
                     row->trainer           ? "Megatron-LM's splits, whole layers, no convolution"
                     : row->has_plain_pools ? "no split of overlapping pool windows"
                                            : "-");

@@ -138,6 +138,8 @@ static Plan *random_plan(Arena *arena, const PlanContext *context, uint64_t seed
     }
     int64_t overrides = random_below(&random, 2) ? random_below(&random, MOST_OVERRIDES) : 0;
     for (int64_t k = 0; k < overrides; k++) add_override(stage, context, &random);
+    stage->offloads_optimizer = random_below(&random, 3) == 0;
+    if (stage->offloads_optimizer) text_append_string(summary, ", offloaded");
     text_append(summary, ", %d exceptions, %d micro-batches", stage->override_count, plan->micro_batches);
     return plan;
 }

@@ -166,7 +166,8 @@ static void check_case(int32_t number, MixedCase *self) {
         cluster_free(self->cluster);
         open_mixed(self, number, memory_bytes);
     }
-    const BoundMeshes meshes = {&self->mesh, 1, self->devices, 0.9};
+    const BoundMeshes meshes = {
+        .of = &self->mesh, .count = 1, .devices = self->devices, .memory_fraction = 0.9};
     const BoundMixedSpace space = {self->context, self->cluster, &meshes, NULL};
     assert_int_equal(plan_bound_mixed(&self->bound, &space, &error), AM_OK);
     assert_int_equal(plan_bound_of_work(&work, self->context, self->cluster, &error), AM_OK);
