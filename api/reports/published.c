@@ -239,46 +239,42 @@ static AmStatus check_options(const AmOptions *options, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus run_rows(Text *text, const ReportCall *call, Arena *arena, const FileBytes *bytes,
-                         AmError *error) {
-    PublishedRun *runs;
-    PublishedRow *rows;
-    int32_t run_count, count;
-    double memory_fraction = USABLE_MEMORY, searched_fraction = SEARCHED_MEMORY, seconds = SEARCH_SECONDS;
-    bool searches = option_has(call->options, "search");
-    const char *module = option_text(call->options, "write-module");
-    const char *plan = option_text(call->options, "write-plan");
-    option_number(call->options, "seconds", &seconds);
-    option_number(call->options, "memory-fraction", &memory_fraction);
-    option_number(call->options, "memory-fraction", &searched_fraction);
-    TRY(published_read(&runs, &run_count, arena, bytes->name, bytes->data, bytes->length, error));
-    TRY(choose(call, arena, runs, run_count, &rows, &count, error));
-    TRY(published_predict(rows, count, memory_fraction, call->watch, error));
-    const PublishedSearch search = {
-        .seconds = seconds, .memory_fraction = searched_fraction, .watch = call->watch, .arena = arena};
-    if (searches) TRY(published_search(rows, count, &search, error));
-    else TRY(check_predicted(rows, count, bytes, error));
-    if ((module || plan) && rows[0].outcome != PUBLISHED_PREDICTED) return fail_row(&rows[0], bytes, error);
-    if (module || plan) TRY(published_write(&rows[0], memory_fraction, module, plan, error));
-    if (call->format == AM_FORMAT_JSON) {
-        print_json(text, call, rows, count);
-        return AM_OK;
-    }
-    append_rows(text, rows, count);
-    if (searches) append_searches(text, rows, count);
-    return append_summaries(text, rows, count, error);
-}
-
 AmStatus report_published(Text *text, const ReportCall *call, AmError *error) {
     const char *module = option_text(call->options, "write-module");
     const char *plan = option_text(call->options, "write-plan");
+    double memory_fraction = USABLE_MEMORY, searched_fraction = SEARCHED_MEMORY, seconds = SEARCH_SECONDS;
+    bool searches = option_has(call->options, "search");
+    PublishedRun *runs;
+    PublishedRow *rows;
+    int32_t run_count, count;
     Arena arena = {0};
     FileBytes bytes = {0};
+    AmStatus status;
     TRY(check_options(call->options, error));
     if (module) TRY(file_check_writable(module, error));
     if (plan) TRY(file_check_writable(plan, error));
+    option_number(call->options, "seconds", &seconds);
+    option_number(call->options, "memory-fraction", &memory_fraction);
+    option_number(call->options, "memory-fraction", &searched_fraction);
     TRY(file_read(&bytes, call->files[0], error));
-    AmStatus status = run_rows(text, call, &arena, &bytes, error);
+    TRY_OR_FAIL(published_read(&runs, &run_count, &arena, bytes.name, bytes.data, bytes.length, error));
+    TRY_OR_FAIL(choose(call, &arena, runs, run_count, &rows, &count, error));
+    TRY_OR_FAIL(published_predict(rows, count, memory_fraction, call->watch, error));
+    const PublishedSearch search = {
+        .seconds = seconds, .memory_fraction = searched_fraction, .watch = call->watch, .arena = &arena};
+    if (searches) TRY_OR_FAIL(published_search(rows, count, &search, error));
+    else TRY_OR_FAIL(check_predicted(rows, count, &bytes, error));
+    if ((module || plan) && rows[0].outcome != PUBLISHED_PREDICTED)
+        TRY_OR_FAIL(fail_row(&rows[0], &bytes, error));
+    if (module || plan) TRY_OR_FAIL(published_write(&rows[0], memory_fraction, module, plan, error));
+    if (call->format == AM_FORMAT_JSON) {
+        print_json(text, call, rows, count);
+    } else {
+        append_rows(text, rows, count);
+        if (searches) append_searches(text, rows, count);
+        status = append_summaries(text, rows, count, error);
+    }
+fail:
     file_release(&bytes);
     arena_free(&arena);
     return status;
