@@ -272,7 +272,8 @@ AmStatus am_plan_device(const AmPlan *plan, int32_t k, AmDevice *facts, AmError 
                     .slot_bytes = from->channel_bytes,
                     .compute_seconds = from->compute_seconds,
                     .communication_seconds = from->communication_seconds,
-                    .idle_seconds = from->idle_seconds};
+                    .idle_seconds = from->idle_seconds,
+                    .host_bytes = from->host_bytes};
     int32_t at = k;
     while (at >= plan->plan->stages[all.stage].mesh.device_count)
         at -= plan->plan->stages[all.stage++].mesh.device_count;

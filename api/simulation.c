@@ -166,7 +166,8 @@ AmStatus am_simulation_device(const AmSimulation *simulation, int32_t k, AmDevic
                           .slot_bytes = from->channel_bytes,
                           .compute_seconds = from->compute_seconds,
                           .communication_seconds = from->communication_seconds,
-                          .idle_seconds = from->idle_seconds};
+                          .idle_seconds = from->idle_seconds,
+                          .host_bytes = from->memory.host_bytes};
     return api_copy_facts(facts, facts->size, &all, sizeof all, error);
 }
 

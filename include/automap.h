@@ -301,6 +301,7 @@ typedef struct AmDevice {
     int64_t peak_bytes; /* with transfer slots */
     int64_t weights_bytes, gradients_bytes, optimizer_bytes, activation_bytes, slot_bytes;
     double compute_seconds, communication_seconds, idle_seconds;
+    int64_t host_bytes; /* of optimizer state in the memory of its host, besides */
 } AmDevice;
 /* Describes a device. `k`: number among the devices of the plan, stage by stage. */
 AM_API AmStatus am_plan_device(const AmPlan *plan, int32_t k, AmDevice *facts, AmError *error);

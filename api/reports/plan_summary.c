@@ -339,13 +339,15 @@ static json_t *devices_to_json(const Summary *self) {
         }
         double busy = simulation_busy_fraction(device->compute_seconds, plan->predicted_step_seconds);
         const DeviceMemory memory = memory_of(self, device, plan->stages[stage].devices[at]);
-        json_array_append_new(
-            devices,
+        json_t *object =
             json_pack("{s:s, s:I, s:I, s:I, s:I, s:f}", "name",
                       cluster_device_name(self->cluster, self->arena, plan->stages[stage].devices[at]),
                       "peak_bytes", (json_int_t)device->peak_bytes, "channel_bytes",
                       (json_int_t)device->channel_bytes, "needed_bytes", (json_int_t)memory.needed_bytes,
-                      "limit_bytes", (json_int_t)memory.limit_bytes, "busy_fraction", busy));
+                      "limit_bytes", (json_int_t)memory.limit_bytes, "busy_fraction", busy);
+        if (object && device->host_bytes > 0)
+            json_object_set_new(object, "host_bytes", json_integer((json_int_t)device->host_bytes));
+        json_array_append_new(devices, object);
     }
     return devices;
 }

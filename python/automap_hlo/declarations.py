@@ -244,6 +244,7 @@ class AmDevice(Structure):
         ("compute_seconds", c_double),
         ("communication_seconds", c_double),
         ("idle_seconds", c_double),
+        ("host_bytes", c_int64),
     ]
 
 

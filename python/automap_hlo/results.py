@@ -38,6 +38,7 @@ class Device:
     compute_seconds: float
     communication_seconds: float
     idle_seconds: float
+    host_bytes: int
 
 
 @dataclasses.dataclass(frozen=True)

@@ -190,6 +190,7 @@ def check_search(folder):
     assert done.returncode == 0 and "optimizer state in the host's memory" in done.stdout, done
     assert all(stage["offloads_optimizer"] for stage in root["stages"]), root["stages"]
     assert root["search"]["evaluations"] > 60 and simulated(plan, model)["fits"]
+    assert simulated(plan, model)["host"]["needed_bytes"] == sum(d["host_bytes"] for d in root["predicted"]["devices"])
     one_device = losses(model, "none", source_of("adamw_tiny"), STEPS)
     for have, want in zip(losses(model, plan, source_of("adamw_tiny"), STEPS), one_device, strict=True):
         assert math.isclose(have, want, rel_tol=1e-5), (have, want)

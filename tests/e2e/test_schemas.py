@@ -107,6 +107,7 @@ def check_plans(checker):
     """Searches, plans and what is computed from them."""
     plans = {"one": (MLP, ["--cluster", "nominal:4"]), "even": (GPT, ["--cluster", "nominal:4", *EVEN]),
              "zero": (MLP, ["--cluster", "h100:1", "--baseline", "zero3"]),
+             "offloaded": (GPT, ["--cluster", "h100:1", "--baseline", "zero1", "--offload", "optimizer"]),
              "shares": (MLP, ["--cluster", "whale-dp", "--space", "single_stage"]),
              "measured": (MLP, ["--cluster", "host:2", "--no-probe", "--measure", 2, "--evaluations", 20]),
              "paper": (MLP, ["--cluster", "nominal:4", "--objective", "paper", "--space", "operator",
