@@ -5,7 +5,8 @@
 
 The small forms of GNMT, ResNet with many classes, face recognition, Wide & Deep, DLRM, M6 and M6-MoE are exported from
 the zoo. Losses of a searched plan, of ZeRO-3, of two stages and of the split that the papers use (classes, people, rows
-or columns of tables, experts) on 4 ranks are JAX's on one device. Without AUTOMAP_FULL=1 two models are run.
+or columns of tables, experts) on 4 ranks are JAX's on one device. So are those of a plan that moves tokens from their
+experts by all_to_all, which a search finds for slow links. Without AUTOMAP_FULL=1 three models are run.
 
 Run as `AUTOMAP=build/automap PYTHONPATH=datasets python tests/e2e/test_paper_models.py [MODEL ...]`.
 """
@@ -33,17 +34,31 @@ PINS = {
     "m6_tiny": [["softmax_table=data,-"]],
     "m6_moe_tiny": [["layers/in/kernel=-,data,-,-", "layers/out/kernel=-,data,-,-"]],
 }
-SAMPLE = ["wide_deep_tiny", "dlrm_tiny"]
+EXPERTS = "m6_moe_tiny"
+SAMPLE = ["wide_deep_tiny", "dlrm_tiny", EXPERTS]
 
 
-def plans(name):
+def slow_links(folder):
+    """Four devices between which a token moves faster than the weights of an expert."""
+    cluster = json.loads(succeed("cluster", "nominal:4", "--json"))
+    cluster["links"]["memory"] = {"bytes_per_second": 1e8, "latency_seconds": 1e-8}
+    path = folder / "cluster.json"
+    path.write_text(json.dumps(cluster))
+    return path
+
+
+def plans(name, folder):
     """Options of searches, and the pins among them."""
-    baseline = ["--baseline"]
+    baseline, cluster = ["--baseline"], ["--cluster", "nominal:4"]
     for pins in PINS[name]:
-        yield ["--mesh", "data=4", *baseline, "data_parallel", *(word for pin in pins for word in ("--pin", pin))], pins
-    yield ["--evaluations", "30"], []
-    yield [*baseline, "zero3"], []
-    yield ["--stages", "2", "--evaluations", "20"], []
+        words = [word for pin in pins for word in ("--pin", pin)]
+        yield [*cluster, "--mesh", "data=4", *baseline, "data_parallel", *words], pins
+    yield [*cluster, "--evaluations", "30"], []
+    yield [*cluster, *baseline, "zero3"], []
+    yield [*cluster, "--stages", "2", "--evaluations", "20"], []
+    if name == EXPERTS:
+        slow = ["--cluster", slow_links(folder), "--mesh", "data=4"]
+        yield [*slow, "--space", "single_stage", "--evaluations", "400"], []
 
 
 def check(name, folder):
@@ -51,9 +66,9 @@ def check(name, folder):
     want = json.loads((folder / "losses.json").read_text())["losses"]
     assert want[-1] != want[0], "the model learns nothing"
     model, source = folder / "model.hlo.pb", ["--state", folder / "state.npz", "--data", folder / "data.npz"]
-    for options, pins in plans(name):
+    for options, pins in plans(name, folder):
         plan = folder / "plan.json"
-        succeed("search", model, "--cluster", "nominal:4", *options, "-o", plan)
+        succeed("search", model, *options, "-o", plan)
         for pin in pins:
             pattern, sharding = pin.split("=")
             ending = "".join(f"['{word}']" for word in pattern.split("/"))
@@ -64,6 +79,9 @@ def check(name, folder):
         worst = max(abs(a - b) / abs(b) for a, b in zip(got, want, strict=True))
         assert worst <= TOLERANCE.get(name, 5e-6), f"{name}, {options}: a loss is off by {worst:.1e}"
         yield worst
+    if name == EXPERTS:
+        lines = succeed("lower", model, "--plan", plan).splitlines()
+        assert any("all_to_all" in line and "vmap(ecf,efd->ecd)" in line for line in lines), "no token leaves by one"
 
 
 def main():

@@ -1,7 +1,7 @@
 """M6 as Whale trains it (section 5.3): 24 + 24 layers under Adafactor, 10 billion parameters; and M6-MoE,
 decoder layers whose MLPs are experts (M6-T: Yang et al. 2021), 100 billion parameters. The text gives
 neither widths nor words: 3840 wide and 21,128 words have 10.1 billion parameters; 24 layers of 512
-experts, 1024 wide, 4096 inside, have 103 billion.
+experts, 1024 wide, 4096 inside, have 103 billion. Tokens are dispatched within groups (Lepikhin et al. 2021).
 """
 
 import jax
@@ -56,7 +56,9 @@ def m6_tiny():
     return dense_model(1, 16, 4, 64, 8, (8, 8), factored=8)
 
 
-def experts_model(layers, width, heads, inner, experts, words, batch, length):
+def experts_model(layers, width, heads, inner, experts, words, batch, length, groups):
+    """`groups` parts of the batch have slots of their own in each expert, as in Whale's published example."""
+
     def stacked(*shape):
         return {"kernel": (layers, *shape)}
 
@@ -73,14 +75,14 @@ def experts_model(layers, width, heads, inner, experts, words, batch, length):
         "head_table": (words, width),
         "token_table": (words, width),
     }
-    capacity = 2 * batch * length // experts
+    capacity = max(1, 2 * batch * length // (groups * experts))
 
     def loss(params, tokens, targets):
         def layer(x, p):
             y = layer_norm(x, p["attention_norm"])
             x = x + attention(y, y, p["attention"], heads, causal=True)
-            flat = layer_norm(x, p["norm"]).reshape(-1, width)
-            return x + by_mask(p, flat, capacity).reshape(x.shape), None
+            grouped = layer_norm(x, p["norm"]).reshape(groups, -1, width)
+            return x + jax.vmap(by_mask, (None, 0, None))(p, grouped, capacity).reshape(x.shape), None
 
         x, _ = lax.scan(layer, params["token_table"][tokens], params["layers"])
         return cross_entropy(x @ params["head_table"].T, targets)
@@ -97,9 +99,14 @@ def experts_model(layers, width, heads, inner, experts, words, batch, length):
     )
 
 
-def m6_moe_100b(batch=128):
-    return experts_model(24, 1024, 16, 4096, 512, WORDS, batch, 128)
+def m6_moe_100b(batch=128, groups=128):
+    return experts_model(24, 1024, 16, 4096, 512, WORDS, batch, 128, groups)
+
+
+def m6_moe_1t(batch=1920, groups=480):
+    """960 experts of 21,248 inside: 1.0 trillion parameters (M6-T)."""
+    return experts_model(24, 1024, 16, 21248, 960, WORDS, batch, 128, groups)
 
 
 def m6_moe_tiny():
-    return experts_model(2, 16, 4, 32, 4, 64, batch=8, length=8)
+    return experts_model(2, 16, 4, 256, 8, 64, batch=8, length=8, groups=4)
