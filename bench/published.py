@@ -26,14 +26,14 @@ class DoesNotFit(Exception):
 
 
 def automap(*arguments):
-    """The JSON that a command prints."""
+    """The JSON that a command prints; None for a command that only writes a file."""
     command = [AUTOMAP, *map(str, arguments), "--json"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode == 4:
         raise DoesNotFit(done.stderr)
     if done.returncode:
         sys.exit(" ".join(command) + "\n" + done.stderr)
-    return json.loads(done.stdout)
+    return json.loads(done.stdout or "null")
 
 
 class Models:
