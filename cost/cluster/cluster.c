@@ -28,7 +28,8 @@
 #include "propagation/sharding/mesh.h"
 
 enum { MOST_CURVE_POINTS = 64 };
-#define LEAST_FRACTION 1e-9 /* of a peak rate */
+#define MOST_MEMORY_BYTES ((int64_t)1 << 53)
+#define LEAST_FRACTION    1e-9 /* of a peak rate */
 
 /* The object under construction, for messages. */
 typedef struct ClusterReader {
@@ -232,7 +233,7 @@ static AmStatus read_type(ClusterReader *self, ClusterDeviceType *type, json_t *
                                        NULL};
     if (!json_is_object(object)) return fail_at(self, where, "expected an object");
     TRY(json_only_keys(object, keys, self->source, where, self->error));
-    TRY(json_get_integer(&type->memory_bytes, object, "memory_bytes", 1, (int64_t)1 << 53, self->source,
+    TRY(json_get_integer(&type->memory_bytes, object, "memory_bytes", 1, MOST_MEMORY_BYTES, self->source,
                          where, self->error));
     TRY(json_get_number(&type->memory_bytes_per_second, object, "memory_bytes_per_second", 1, 1e30,
                         self->source, where, self->error));
@@ -357,10 +358,12 @@ static AmStatus read_host(ClusterReader *self, ClusterServer *server, json_t *ro
     double rate = 0, latency;
     int64_t part = -1;
     cluster_builtin_device_host(type->name, &rate, &latency, &part);
-    server->host_memory_bytes = (part >= 0 ? part : type->memory_bytes) * server->device_count;
+    if (part < 0) part = type->memory_bytes;
+    server->host_memory_bytes =
+        part > MOST_MEMORY_BYTES / server->device_count ? MOST_MEMORY_BYTES : part * server->device_count;
     server->host_bytes_per_second = type->host_bytes_per_second;
     if (json_object_get(row, "host_memory_bytes"))
-        TRY(json_get_integer(&server->host_memory_bytes, row, "host_memory_bytes", 0, (int64_t)1 << 53,
+        TRY(json_get_integer(&server->host_memory_bytes, row, "host_memory_bytes", 0, MOST_MEMORY_BYTES,
                              self->source, where, self->error));
     if (!json_object_get(row, "host_bytes_per_second")) return AM_OK;
     TRY(json_get_number(&rate, row, "host_bytes_per_second", 1, 1e30, self->source, where, self->error));

@@ -203,6 +203,51 @@ static void every_listed_builtin_exists(void **state) {
     }
 }
 
+/* The rate of a device's copies while all devices of its server copy, and the memory of the host. */
+static void hosts_have_rates_and_memory(void **state) {
+    (void)state;
+    static const char *const file =
+        "{\"format\": \"automap-cluster-1\", \"name\": \"c\", \"device_types\": {\"%s\": {\"memory_bytes\": "
+        "%s, "
+        "\"memory_bytes_per_second\": 9e11, \"flops_per_second\": {\"f32\": 1e13}%s}}, \"links\": {\"in\": "
+        "{\"bytes_per_second\": 1e11, \"latency_seconds\": 4e-6}}, \"servers\": [{\"device_type\": \"%s\", "
+        "\"devices\": 4, \"link\": \"in\"%s}]}";
+    const struct {
+        const char *type, *bytes, *of_type, *of_server;
+        double rate, latency, memory;
+    } rows[] = {{"A100-80GB", "80000000000", "", "", 22e9, 6e-6, 1024e9},
+                {"a100", "80000000000", "", "", 22e9, 6e-6, 1024e9}, /* a short name */
+                {"H100-80GB", "80000000000", "", ", \"host_memory_bytes\": 5", 44e9, 6e-6, 5},
+                {"GB200", "80000000000", "", "", 225e9, 6e-6, 960e9},
+                {"host", "1000", "", "", 4e9, 4e-6, 0},
+                {"T4", "1000", "", "", 12e9, 6e-6, 4000}, /* as much as the devices */
+                {"own", "1000", "", "", 0, 0, 4000},
+                {"own", "9007199254740992", "", "", 0, 0, 9007199254740992.0},
+                {"own", "1000", ", \"host_bytes_per_second\": 8e9, \"host_latency_seconds\": 1e-3", "", 8e9,
+                 1e-3, 4000},
+                {"own", "1000", ", \"host_bytes_per_second\": 8e9", ", \"host_bytes_per_second\": 16e9", 4e9,
+                 0, 4000},
+                {"own", "1000", ", \"host_bytes_per_second\": 8e9", ", \"host_bytes_per_second\": 64e9", 8e9,
+                 0, 4000},
+                {"own", "1000", "", ", \"host_bytes_per_second\": 16e9", 4e9, 0, 4000}};
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        Arena arena = {0};
+        AmError error = {0};
+        Cluster *cluster;
+        char text[1024];
+        snprintf(text, sizeof text, file, rows[k].type, rows[k].bytes, rows[k].of_type, rows[k].type,
+                 rows[k].of_server);
+        assert_int_equal(read_text(&cluster, &arena, text, &error), AM_OK);
+        assert_true(cluster->servers[0].host_bytes_per_second == rows[k].rate);
+        assert_true((double)cluster->servers[0].host_memory_bytes == rows[k].memory);
+        double seconds = cluster_host_copy_seconds(cluster, 3, 1e9);
+        if (rows[k].rate == 0) assert_true(isinf(seconds));
+        else assert_true(fabs(seconds - rows[k].latency - 1e9 / rows[k].rate) < 1e-12);
+        cluster_free(cluster);
+        arena_free(&arena);
+    }
+}
+
 /* Links of a built-in cluster: edges of one device, and of all devices. */
 static int32_t count_edges(const char *name, const char *link, int32_t device) {
     Arena arena = {0};
@@ -346,6 +391,7 @@ int main(void) {
         cmocka_unit_test(curves_are_interpolated_in_log_size),
         cmocka_unit_test(builtins_read_back_with_the_same_hash),
         cmocka_unit_test(every_listed_builtin_exists),
+        cmocka_unit_test(hosts_have_rates_and_memory),
         cmocka_unit_test(shapes_have_their_links),
         cmocka_unit_test(names_are_read_in_upper_and_lower_case),
         cmocka_unit_test(faults_are_named_with_their_path),
