@@ -158,7 +158,7 @@ static AmStatus add_rank_memory(SearchContext *self, const StopSignal *end, AmEr
     if (nested->purpose == PURPOSE_TRIAL || nested->finishes_later || self->result->interrupted ||
         stop_wanted(end))
         return AM_OK;
-    return rank_memory_predict(self->result->plan, self->arena, self->whole, end, error);
+    return rank_memory_predict(self->result->plan, self->arena, self->whole, self->cluster, end, error);
 }
 
 AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
@@ -205,8 +205,8 @@ static void finish_task(void *user, int32_t k) {
         self->status[k] = search_bound_plan(result, search->whole, search->cluster, options,
                                             search->settings->micro_batches, self->stop, &self->error[k]);
     if (k == 1 && options->nested.purpose != PURPOSE_TRIAL && !result->interrupted)
-        self->status[k] =
-            rank_memory_predict(&self->copy, search->arena, search->whole, self->stop, &self->error[k]);
+        self->status[k] = rank_memory_predict(&self->copy, search->arena, search->whole, search->cluster,
+                                              self->stop, &self->error[k]);
 }
 
 AmStatus plan_search_finish(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,

@@ -472,7 +472,7 @@ AmStatus simulate_ranks(Simulation **simulation, Arena *arena, const PlanRanks *
     TRY(simulate_costs(simulation, arena, costs, options, error));
     if (!options->with_details) return AM_OK;
     MemoryUse *uses;
-    TRY(rank_memory(&uses, arena, ranks, NULL, error));
+    TRY(rank_memory(&uses, arena, ranks, costs->cluster, NULL, error));
     for (int32_t d = 0; d < (*simulation)->device_count; d++) (*simulation)->devices[d].memory = uses[d];
     return AM_OK;
 }

@@ -12,6 +12,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "cost/step/xla_memory.h"
+
 const char *memory_kind_name(MemoryKind kind) {
     static const char *const names[MEMORY_KINDS] = {"weight",    "optimizer",  "parameter", "gradient",
                                                     "in flight", "collective", "activation"};
@@ -95,6 +97,12 @@ static AmStatus find_live(LiveStorage **live, int32_t *count, const Program *pro
     *live = ARENA_ARRAY(arena, LiveStorage, program->value_count + 1);
     *count = 0;
     if (arena->failed) return am_fail_memory(error, program->value_count);
+    if (program->allocation.xla) {
+        const XlaMemory *xla = program->allocation.xla;
+        for (int32_t k = 0; k < xla->alive_count; k++)
+            (*live)[(*count)++] = (LiveStorage){.value = xla->alive[k]};
+        return AM_OK;
+    }
     find_lifetimes(program, made, last);
     for (int32_t v = 0; v < program->value_count; v++) {
         const ProgramValue *value = &program->values[v];
@@ -126,6 +134,7 @@ static bool is_in_flight(const Program *program, int32_t storage) {
 /* Returns the kind of a value. `gradients`: NULL in a loop's body, whose instructions have no phase. */
 static MemoryKind kind_of(const Program *program, int32_t storage, const uint8_t *gradients) {
     const ProgramValue *value = &program->values[storage];
+    if (value->instruction < 0) return MEMORY_ACTIVATION; /* the copy of a parameter */
     if (gradients && program->roles->phases[value->origin] == IR_PHASE_BACKWARD &&
         (gradients[value->origin] & USED_BY_UPDATE))
         return MEMORY_GRADIENT;
@@ -150,7 +159,9 @@ static AmStatus add_live(MemoryUse *use, const Program *program, const uint8_t *
 
 AmStatus memory_use(MemoryUse *use, const Program *program, const uint8_t *gradients, AmError *error) {
     ArenaMark mark = arena_mark(program->arena);
-    *use = (MemoryUse){.peak_bytes = program->allocation.bytes, .host_bytes = program->allocation.host_bytes};
+    const XlaMemory *xla = program->allocation.xla;
+    *use = (MemoryUse){.peak_bytes = xla ? xla->peak_bytes : program->allocation.bytes,
+                       .host_bytes = program->allocation.host_bytes};
     for (int32_t k = 0; k < program->roles->parameter_count; k++) {
         if (program->parameters[k] < 0 || program->values[program->parameters[k]].is_on_host) continue;
         int64_t bytes = program->values[program->parameters[k]].bytes;
@@ -206,8 +217,8 @@ static AmStatus add_program(MemoryPeak *peak, const Program *program, const uint
     for (int32_t k = 0; k < count; k++)
         add_tensor(peak, program, live[k].value, kind_of(program, live[k].value, gradients));
     peak->program = program;
-    peak->step = program->allocation.peak_step;
-    if (program->allocation.peak_step >= program->execution.step_count) return AM_OK;
+    peak->step = program->allocation.xla ? program->allocation.xla->step : program->allocation.peak_step;
+    if (program->allocation.xla || peak->step >= program->execution.step_count) return AM_OK;
     int32_t first = program_first_together(program, program->allocation.peak_step);
     const Program *fullest = NULL;
     for (int32_t s = first; s < first + program_steps_together(program, first); s++) {

@@ -8,6 +8,7 @@
 
 #include "base/system/parallel.h"
 #include "cost/operator/fused_kernels.h"
+#include "cost/step/xla_memory.h"
 
 /* Instructions of all ranks together that are lowered at most, which takes some 20 s. */
 #define MOST_LOWERED 1000000
@@ -21,11 +22,18 @@ typedef struct RankTask {
 
 typedef struct RankLowering {
     const PlanRanks *ranks;
+    const Cluster *cluster;
     const StopSignal *stop; /* or NULL */
     const uint8_t *gradients;
     MemoryUse *uses;
     RankTask *tasks;
 } RankLowering;
+
+static const ClusterDeviceType *device_type_of(const RankLowering *self, int32_t rank) {
+    int32_t stage = plan_ranks_stage(self->ranks, rank);
+    const int32_t *devices = self->ranks->plan->stages[stage].devices;
+    return cluster_device_type(self->cluster, devices[rank - self->ranks->first_rank[stage]]);
+}
 
 static void lower_rank(void *user, int32_t k) {
     RankLowering *self = user;
@@ -36,6 +44,8 @@ static void lower_rank(void *user, int32_t k) {
     task->status = plan_ranks_lower(&program, &arena, self->ranks, task->rank, &task->error);
     if (task->status == AM_OK)
         task->status = fused_kernels_find(program, self->ranks->plan->is_for_jax, &task->error);
+    if (task->status == AM_OK)
+        task->status = xla_memory(program, self->ranks->plan, device_type_of(self, task->rank), &task->error);
     if (task->status == AM_OK) {
         task->is_uneven = program->is_uneven;
         task->status = memory_use(&self->uses[task->rank], program, self->gradients, &task->error);
@@ -50,11 +60,12 @@ static AmStatus lower_ranks(RankLowering *self, int32_t count, AmError *error) {
     return AM_OK;
 }
 
-AmStatus rank_memory(MemoryUse **uses, Arena *arena, const PlanRanks *ranks, const StopSignal *stop,
-                     AmError *error) {
+AmStatus rank_memory(MemoryUse **uses, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,
+                     const StopSignal *stop, AmError *error) {
     const PlanContext *context = ranks->context;
     int32_t stages = ranks->stage_count, count = 0;
     RankLowering self = {.ranks = ranks,
+                         .cluster = cluster,
                          .gradients = memory_find_gradients(arena, context->canonical, context->roles),
                          .uses = *uses = ARENA_ARRAY(arena, MemoryUse, ranks->rank_count),
                          .tasks = ARENA_ARRAY(arena, RankTask, ranks->rank_count)};
@@ -74,15 +85,15 @@ AmStatus rank_memory(MemoryUse **uses, Arena *arena, const PlanRanks *ranks, con
     return lower_ranks(&self, count, error);
 }
 
-AmStatus rank_memory_predict(Plan *plan, Arena *arena, const PlanContext *whole, const StopSignal *stop,
-                             AmError *error) {
+AmStatus rank_memory_predict(Plan *plan, Arena *arena, const PlanContext *whole, const Cluster *cluster,
+                             const StopSignal *stop, AmError *error) {
     Arena scratch = {0};
     PlanRanks ranks;
     MemoryUse *uses;
     PlanDevicePrediction *predicted = ARENA_ARRAY(arena, PlanDevicePrediction, plan->device_count);
     if (!predicted) return am_fail_memory(error, plan->device_count);
     AmStatus status = plan_ranks(&ranks, &scratch, plan_context_used(plan, whole), plan, error);
-    if (status == AM_OK) status = rank_memory(&uses, &scratch, &ranks, stop, error);
+    if (status == AM_OK) status = rank_memory(&uses, &scratch, &ranks, cluster, stop, error);
     for (int32_t d = 0; d < plan->device_count && status == AM_OK; d++) {
         predicted[d] = plan->predicted[d];
         if (uses[d].peak_bytes == 0) continue; /* not lowered */

@@ -14,13 +14,13 @@
 
 /* Finds the memory of ranks, [rank_count]; in the arena. Ranks are lowered side by side. The uses of ranks
  * that `stop` (or NULL) leaves out are zero. */
-AmStatus rank_memory(MemoryUse **uses, Arena *arena, const PlanRanks *ranks, const StopSignal *stop,
-                     AmError *error);
+AmStatus rank_memory(MemoryUse **uses, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,
+                     const StopSignal *stop, AmError *error);
 
 /* Writes the values to plan->predicted, for all the plan's devices; other predictions are
  * unchanged. Devices that `stop` (or NULL) leaves out keep the values of a simulation: the memory of
  * the first device of their stage, an upper bound. Allocates in the arena. */
-AmStatus rank_memory_predict(Plan *plan, Arena *arena, const PlanContext *whole, const StopSignal *stop,
-                             AmError *error);
+AmStatus rank_memory_predict(Plan *plan, Arena *arena, const PlanContext *whole, const Cluster *cluster,
+                             const StopSignal *stop, AmError *error);
 
 #endif

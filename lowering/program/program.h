@@ -333,8 +333,9 @@ typedef struct ProgramAllocation {
     ProgramMemory *memory;   /* [step_count + 1]: while each step runs, and the updates */
     int64_t red_zone;        /* unused bytes after every place, each of which is used once; 0: none */
     bool shares_workspaces;  /* joined loops, of which one runs at a time, use the same memory: for prices */
-    bool outputs_outside;    /* A branch or called computation writes its outputs directly to the caller's
-                                results: they have no memory here (offset -1). */
+    const struct XlaMemory *xla; /* what XLA takes for the program (cost/step/xla_memory.h), or NULL */
+    bool outputs_outside;        /* A branch or called computation writes its outputs directly to the caller's
+                                    results: they have no memory here (offset -1). */
 } ProgramAllocation;
 
 typedef struct Program {

@@ -422,7 +422,7 @@ static AmStatus rebuild(DegreeSweep *self, SweepTask *task, Plan *plan, AmError 
     if (task->row.reason) return am_fail(error, AM_ERROR_INFEASIBLE, "", "%s", task->row.reason);
     TRY(simulate_strategy(self, task, plan, &simulation, error));
     TRY(simulation_predict(plan, task->scratch, simulation, error));
-    return rank_memory_predict(plan, task->scratch, self->whole, NULL, error);
+    return rank_memory_predict(plan, task->scratch, self->whole, self->cluster, NULL, error);
 }
 
 AmStatus sweep_plan(Plan **plan, Arena *arena, PlanContext *whole, const Cluster *cluster,

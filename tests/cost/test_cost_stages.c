@@ -309,7 +309,7 @@ static void devices_of_equal_shards_share_a_program(void **state) {
         assert_int_equal(simulate_plan(&simulation, &self->arena, self->context, &self->plan, self->cluster,
                                        &(SimulationOptions){.memory_fraction = 0.9}, &error),
                          AM_OK);
-        assert_int_equal(rank_memory(&uses, &self->arena, &ranks, NULL, &error), AM_OK);
+        assert_int_equal(rank_memory(&uses, &self->arena, &ranks, self->cluster, NULL, &error), AM_OK);
         for (int32_t d = 0; d < 4; d++)
             assert_int_equal(simulation->devices[d].memory.peak_bytes, uses[d].peak_bytes);
     }

@@ -251,8 +251,8 @@ static void test_ranks_end(void **state) {
     problem_stage(self.problem, &axis_plan, &self.arena, &stage);
     const Plan plan = {.stages = &stage, .stage_count = 1, .micro_batches = 1, .device_count = 3};
     assert_int_equal(plan_ranks(&ranks, &self.arena, self.context, &plan, &error), AM_OK);
-    assert_int_equal(rank_memory(&uses, &self.arena, &ranks, NULL, &error), AM_OK);
-    assert_int_equal(rank_memory(&some, &self.arena, &ranks, &over, &error), AM_OK);
+    assert_int_equal(rank_memory(&uses, &self.arena, &ranks, self.cluster, NULL, &error), AM_OK);
+    assert_int_equal(rank_memory(&some, &self.arena, &ranks, self.cluster, &over, &error), AM_OK);
     assert_memory_equal(&some[0], &uses[0], sizeof *uses);
     for (int32_t rank = 1; rank < 3; rank++) {
         assert_true(uses[rank].peak_bytes > 0 && uses[rank].peak_bytes < uses[0].peak_bytes);
