@@ -782,5 +782,5 @@ def run_arrays(document, step, example_arguments, devices, donate):
     places, structure = jax.tree.flatten(inputs)
     replaced = [row["number"] for row in document["parameters"] if donate and row.get("output") is not None]
     jitted = jax.jit(lambda *leaves: step(*structure.unflatten(leaves)), in_shardings=places, out_shardings=outputs,
-                     donate_argnums=replaced)
+                     donate_argnums=replaced, compiler_options=compiler_options())
     return lambda *arguments: jitted(*jax.device_put(structure.flatten_up_to(arguments), places))
