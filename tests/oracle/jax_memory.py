@@ -1,0 +1,47 @@
+"""The memory of a step that XLA compiles under a plan of one program, as JAX reports it, beside the prediction.
+
+Import it before JAX: it asks for eight host devices.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+
+import jax
+
+import automap_jax
+
+ONE_PROGRAM = "automap-jax-1"
+
+
+def program(*words):
+    """Runs automap; the error of its failure is an AssertionError."""
+    done = subprocess.run([os.environ.get("AUTOMAP", "automap"), *map(str, words)], capture_output=True, text=True)
+    assert done.returncode == 0, f"{' '.join(map(str, words))}: {done.stderr}"
+
+
+def searched(module, options, folder):
+    """(predicted bytes of the fullest device, document of `export --format jax`) of the plan for JAX."""
+    plan, file = pathlib.Path(folder) / "plan.json", pathlib.Path(folder) / "jax.json"
+    program("search", module, "--for", "jax", "--cluster", "nominal:8", *options, "-o", plan, "--quiet")
+    program("export", plan, module, "--format", "jax", "-o", file)
+    devices = json.loads(plan.read_text())["predicted"]["devices"]
+    return max(device["peak_bytes"] for device in devices), json.loads(file.read_text())
+
+
+def reported(document, step, arguments):
+    """Bytes of a device: arguments, results beside the donated state, and temporary buffers."""
+    inputs, outputs = automap_jax.shardings(document, arguments, jax.eval_shape(step, *arguments))
+    leaves, structure = jax.tree.flatten(tuple(arguments))
+    donated = [row["number"] for row in document["parameters"] if row["output"] is not None]
+    jitted = jax.jit(lambda *flat: step(*structure.unflatten(flat)), in_shardings=jax.tree.leaves(inputs),
+                     out_shardings=outputs, donate_argnums=donated,
+                     compiler_options=automap_jax.compiler_options())
+    found = jitted.lower(*leaves).compile().memory_analysis()
+    return (found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
+            + found.temp_size_in_bytes)
