@@ -25,7 +25,10 @@ TraceStream program_trace_stream(const Program *program, int32_t step) {
 /* Returns the bytes that leave the device, or enter it if none leave. */
 static double moved_bytes(const Program *program, const ProgramInstruction *instruction) {
     double bytes = 0;
-    for (int32_t k = 0; k < instruction->operand_count; k++)
+    int32_t count = instruction->operand_count;
+    const ProgramCollective *collective = instruction->collective;
+    if (collective && collective->kind == PROGRAM_HOST_STORE) count /= 2; /* the others are the places */
+    for (int32_t k = 0; k < count; k++)
         bytes += (double)ir_shape_bytes(&program->values[instruction->operands[k]].shape);
     for (int32_t k = 0; k < instruction->result_count && instruction->operand_count == 0; k++)
         bytes += (double)ir_shape_bytes(&program->values[instruction->first_result + k].shape);

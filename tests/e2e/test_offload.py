@@ -102,6 +102,12 @@ def check_price(folder):
     file.write_text(json.dumps(cluster))
     shared = simulated(offloaded, model, "--cluster", file)["collectives"]["host_load"]
     assert math.isclose(shared["seconds"], shared["count"] * latency + 2 * shared["tensor_bytes"] / rate, rel_tol=1e-6)
+    # A trace has the bytes of the copies, too.
+    trace = folder / "trace.json"
+    succeed("simulate", offloaded, model, "--trace", trace)
+    for kind in ("host_load", "host_store"):
+        slices = [e for e in json.loads(trace.read_text())["traceEvents"] if e.get("name") == kind and e["pid"] == 0]
+        assert sum(e["args"]["bytes"] for e in slices) == there["collectives"][kind]["tensor_bytes"], kind
     # An overlapping device hides a part of them.
     cluster["device_types"]["host"]["overlaps_communication"] = True
     file.write_text(json.dumps(cluster))
