@@ -8,12 +8,22 @@
  */
 #include "propagation/stages/stages.h"
 
+/* Returns whether the rewriting added the instruction. It may have the opcode of its original, such as the
+ * reshape of one row of the stack that keeps a reshape; then it takes a value of that original. */
+static bool is_added(const PlanContext *context, int32_t i) {
+    const IrInstruction *instruction = &context->canonical->instructions[i];
+    int32_t original = context->original[i];
+    if (instruction->opcode != context->whole->canonical->instructions[original].opcode) return true;
+    for (int32_t k = 0; ir_opcode_has(instruction->opcode, FACT_MOVES) && k < instruction->operand_count; k++)
+        if (context->original[instruction->operands[k]] == original) return true;
+    return false;
+}
+
 /* Puts an instruction of the rewritten module on the stages of its original. */
 static void seed(StageSeeds *seeds, const PlanContext *context, const StageMap *whole, int32_t i) {
     int32_t original = context->original[i];
-    IrOpcode opcode = context->canonical->instructions[i].opcode;
-    bool is_same = opcode == context->whole->canonical->instructions[original].opcode;
-    if (is_same || context->split_options->accumulation_of[i] >= 0) seeds->held[i] = whole->held[original];
+    if (!is_added(context, i) || context->split_options->accumulation_of[i] >= 0)
+        seeds->held[i] = whole->held[original];
     seeds->is_cheap[i] = true;
     const IrShape *shape = &context->canonical->instructions[i].shape;
     bool counts = shape->type != DTYPE_TUPLE && ir_shape_elements(shape) <= 1;
