@@ -152,7 +152,7 @@ def even_data_parallel(models, make):
     for batch in (2**power for power in range(10, -1, -1)):
         model = make(16 * batch)
         try:
-            return batch, model, *baseline_plan(models, model, "whale-dp", "data_parallel", "data=16")
+            return batch, model, *baseline_plan(models, model, "whale-dp", "data_parallel", "data=16", "--even")
         except DoesNotFit:
             pass
     sys.exit("no batch fits whale-dp")
@@ -217,6 +217,14 @@ def server_of_v100(models, devices):
     return models.file("v100.json", cluster)
 
 
+def with_rounded_sums(models, model, path):
+    """Step time of a plan whose sums over devices are in f16 or bf16, as in Megatron-LM."""
+    plan = read_plan(path)
+    for stage in plan["stages"]:
+        stage["rounds_parts"] = True
+    return automap("simulate", models.file("rounded.plan.json", plan), model)["step_seconds"]
+
+
 def megatron_v100(models):
     alone = None
     for layers, width, heads, devices, milliseconds, scaling in (
@@ -227,7 +235,8 @@ def megatron_v100(models):
     ):
         model = models.gpt(layers, width, heads, 8, 1024, "float16")
         baseline = ("megatron", f"data=1,model={devices}") if devices > 1 else ("data_parallel", "data=1")
-        _, seconds = baseline_plan(models, model, server_of_v100(models, devices), *baseline)
+        path, _ = baseline_plan(models, model, server_of_v100(models, devices), *baseline)
+        seconds = with_rounded_sums(models, model, path)
         parameters = 12 * layers * width**2 + WORDS * width
         alone = alone or seconds / parameters
         ours = 100 * alone * parameters / devices / seconds
@@ -248,7 +257,8 @@ def megatron_a100(models):
         baseline = ("megatron",
                     f"data={devices // tensor},model={tensor}") if tensor > 1 else ("data_parallel", f"data={devices}")
         options = "--micro-batches", "auto", "--keep-remat", "--attention", "unfused"
-        _, seconds = baseline_plan(models, model, f"a100:{servers}", *baseline, *options)
+        path, _ = baseline_plan(models, model, f"a100:{servers}", *baseline, *options)
+        seconds = with_rounded_sums(models, model, path)
         flops = 96 * batch * length * layers * width**2 * (1 + length / (6 * width) + WORDS / (16 * layers * width))
         ours = flops / seconds / devices / 1e12
         row("Megatron-LM, table 1",
