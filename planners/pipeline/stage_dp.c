@@ -37,7 +37,7 @@ typedef struct DynamicChoice {
 /* The work on one number of micro-batches. */
 typedef struct StageDp {
     const StageModel *model;
-    Arena arena;
+    Arena arena; /* of the tables, freed with the end of this work */
     int32_t micro_batches, most_stages, units, devices;
     struct {
         int32_t width, tensor; /* of all stages that are considered; 0: any */
@@ -51,6 +51,7 @@ typedef struct StageDp {
     double *least;          /* [(s * (devices + 1) + p) * (units + 1) + u] */
     DynamicChoice *choices; /* the same */
     struct {
+        Arena arena;        /* of the pipelines */
         PipelineLayout *of; /* [MOST_KEPT] different ones, quickest first */
         int32_t count;
         double least;
@@ -378,8 +379,8 @@ static AmStatus find(StageDp *self, AmError *error) {
     size_t states = state_of(self, self->most_stages + 1, 0, 0);
     self->least = ARENA_ARRAY(&self->arena, double, states);
     self->choices = ARENA_ARRAY(&self->arena, DynamicChoice, states);
-    self->found.of = ARENA_ARRAY(&self->arena, PipelineLayout, MOST_KEPT);
-    if (self->arena.failed) return am_fail_memory(error, (int64_t)states * 12);
+    self->found.of = ARENA_ARRAY(&self->found.arena, PipelineLayout, MOST_KEPT);
+    if (self->arena.failed || !self->found.of) return am_fail_memory(error, (int64_t)states * 12);
     list_strategies(self);
     TRY(open_pricings(self, error));
     TRY(price_transfers(self, error));
@@ -392,6 +393,7 @@ static AmStatus find(StageDp *self, AmError *error) {
 static void find_task(void *user, int32_t k) {
     StageDp *self = (StageDp *)user + k;
     self->status = find(self, &self->error);
+    arena_free(&self->arena);
 }
 
 AmStatus stage_dp_find(const StageModel *model, PipelineLayout *pipelines, int32_t most, int32_t *count,
@@ -409,7 +411,7 @@ AmStatus stage_dp_find(const StageModel *model, PipelineLayout *pipelines, int32
         for (int32_t k = 0; k < finders[n].found.count; k++)
             keep(pipelines, count, most, &finders[n].found.of[k]);
         if (least) least[n] = finders[n].found.least;
-        arena_free(&finders[n].arena);
+        arena_free(&finders[n].found.arena);
     }
     arena_free(&arena);
     return status;
