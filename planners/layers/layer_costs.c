@@ -55,9 +55,8 @@ static void add_stage_cuts(LayerCosts *self, const PipelineWork *work, int32_t *
     }
 }
 
-/* Fewer units, as where one operator has nearly all work, are cut at every place: on few devices, since
- * simulations of pipelines on all take long. */
-enum { LEAST_UNITS = 4, MOST_DEVICES = 1024 };
+/* Fewer units, as where one operator has nearly all work, are cut at every place. */
+enum { LEAST_UNITS = 4 };
 
 /* Cuts units: among the places within half a unit of k / count of the work, the one with the fewest
  * crossing bytes. */
@@ -83,7 +82,7 @@ static AmStatus cut_units(LayerCosts *self, AmError *error) {
         done += work.flops[i];
     }
     if (best >= 0) self->units.cuts[++found] = best;
-    bool is_short = found + 1 < LEAST_UNITS && self->cluster->device_count <= MOST_DEVICES;
+    bool is_short = found + 1 < LEAST_UNITS;
     done = 0;
     for (int32_t i = 0; i < work.count && is_short; i++) {
         if (work.is_cut[i] && done > 0) insert_cut(self->units.cuts, &found, i);
