@@ -362,7 +362,8 @@ static AmStatus canonicalize(Canonicalizer *work) {
         ArenaMark mark = arena_mark(&work->frames);
         work->flat_count = 0;
         TRY(flatten(work, &whole, work->queue[c], &root));
-        if (result->arena.failed) return am_fail_memory(work->error, work->flat_count);
+        if (result->arena.failed || work->scratch.failed)
+            return am_fail_memory(work->error, work->flat_count);
         IrInstructionList list = {work->flat, work->positions, work->flat_count, root, c == 0};
         TRY(ir_simplify(&list, work->has_effect, &work->frames, work->error));
         work->flat_count = list.count;
