@@ -272,8 +272,24 @@ static int64_t end_of_entry(const json_t *stages) {
     return end;
 }
 
-/* Replaces the numbers of instructions in the plan's stages by those of this module, and its hash. */
-static AmStatus carry(Carrier *self, json_t *root, const json_t *names) {
+/* Returns whether all names are those of the numbers in this module. */
+static bool has_same_numbers(const Carrier *self) {
+    bool is_same = true;
+    for (int32_t k = 0; k < self->instructions.count; k++)
+        is_same &= self->instructions.rows[k].number == self->instructions.rows[k].instruction;
+    for (int32_t k = 0; k < self->borders.count; k++) {
+        int64_t number = self->borders.rows[k].number;
+        int32_t found = number < 0 || number >= self->names.count
+                            ? -1
+                            : instruction_names_at_or_after(&self->names, (int32_t)number);
+        is_same &= self->borders.rows[k].instruction == (found < 0 ? self->names.count : found);
+    }
+    return is_same;
+}
+
+/* Replaces the numbers of instructions in the plan's stages by those of this module, and its hash. A plan of
+ * this very module stays as it is, unless another version of automap numbered the split layers. */
+static AmStatus carry(Carrier *self, json_t *root, const json_t *names, bool is_same_module) {
     json_t *stages = json_object_get(root, "stages"), *module = json_object_get(root, "module"), *stage;
     size_t s;
     self->parameters = json_object_get(root, "parameters");
@@ -282,6 +298,7 @@ static AmStatus carry(Carrier *self, json_t *root, const json_t *names) {
     TRY(parameter_keys_make(&self->keys, &self->arena, self->context->roles, self->error));
     TRY(find_numbers(self, &self->instructions, json_object_get(names, "instructions"), "instructions"));
     TRY(find_numbers(self, &self->borders, json_object_get(names, "borders"), "borders"));
+    if (is_same_module && has_same_numbers(self)) return AM_OK;
     json_array_foreach(stages, s, stage) TRY(carry_stage(self, stage));
     json_object_del(root, "parameters");
     json_object_del(root, "decisions");
@@ -320,7 +337,9 @@ AmStatus plan_names_carry(json_t *root, PlanContext *source, const char *file, A
     if (names && !parameters)
         return am_fail(error, AM_ERROR_INPUT, file,
                        "$.names: expected an object with parameters, instructions and borders");
-    if (!parameters || !sha256 || strcmp(sha256, source->sha256) == 0) return AM_OK;
+    bool is_same_module = sha256 && strcmp(sha256, source->sha256) == 0,
+         splits_layers = json_object_get(json_object_get(root, "rewriting"), "layers") != NULL;
+    if (!parameters || !sha256 || (is_same_module && !splits_layers)) return AM_OK;
     AmStatus status = plan_context_rewrite(&layers, source, rewriting, &own);
     rewriting.splits_layers = status == AM_OK;
     if (status == AM_ERROR_INFEASIBLE) layers = source;
@@ -328,7 +347,7 @@ AmStatus plan_names_carry(json_t *root, PlanContext *source, const char *file, A
     TRY_OR_FAIL(plan_names_hash_parameters(hex, &self.arena, layers, error));
     if (strcmp(hex, parameters) != 0) goto fail; /* another model */
     TRY_OR_FAIL(rewrite(&self, root, source, rewriting));
-    status = carry(&self, root, names);
+    status = carry(&self, root, names, is_same_module);
 fail:
     arena_free(&self.arena);
     return status;

@@ -29,7 +29,8 @@ AmStatus plan_names_prepare(PlanContext *source, PlanRewriting rewriting, AmErro
 AmStatus plan_names_to_json(json_t **names, const json_t *stages, const PlanContext *whole, AmError *error);
 
 /* Rewrites the parsed plan `root`, if it is of another module with the same parameters by its names, so that
- * it is of the module in `source`, whose loops over layers it splits. AM_ERROR_INPUT: a decision has no
+ * it is of the module in `source`, whose loops over layers it splits. The same if it is of this module, but
+ * another version of automap numbered the instructions of the split layers. AM_ERROR_INPUT: a decision has no
  * counterpart in this module. */
 AmStatus plan_names_carry(json_t *root, PlanContext *source, const char *file, AmError *error);
 

@@ -318,6 +318,24 @@ def check_borders(folder):
     assert "have the other order here" in run.stderr and run.stderr.count("\n") == 1, run.stderr
 
 
+def check_numbers(folder):
+    """A plan applies by its names if another version of automap numbered the instructions of split layers."""
+    model = forms.export("gpt", "scan", (4, *SIZES[1:]), folder / "numbers", forms.sgd)
+    plan = folder / "numbers.json"
+    document = search(model, plan, "--space", "pipeline", "--baseline", "even_pipeline", "--mesh", "data=1",
+                      "--micro-batches", 2, cluster="nominal:4")
+    assert document["rewriting"]["layers"] == "split" and len(document["names"]["borders"]) == 3
+    seconds = step_seconds(plan, model)
+    borders = [number for number, _ in document["names"]["borders"]]
+    for row in [*document["names"]["borders"], *(row for stage in document["stages"] for row in stage["ranges"])]:
+        row[:] = [item + 40 if item in borders else item for item in row]
+    plan.write_text(json.dumps(document))
+    assert step_seconds(plan, model) == seconds
+    document["names"]["borders"][0][1] = "forward dot f32[1] 1/1 at nowhere"
+    plan.write_text(json.dumps(document))
+    assert "no operator is" in automap("simulate", plan, model, expect=3).stderr
+
+
 def check_unrolled_scans(folder):
     """Loops with several layers in a trip, and loops in loops, keep their stacks; a refused plan says so."""
     trees = forms.export("gpt", "trees", (4, *SIZES[1:]), folder / "unrolled_trees", forms.sgd)
@@ -392,6 +410,7 @@ def main():
         check_recomputation(folder)
         check_notes(folder)
         check_borders(folder)
+        check_numbers(folder)
         check_unrolled_scans(folder)
         check_budgets(folder)
         check_prices(folder)
