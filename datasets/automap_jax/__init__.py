@@ -4,6 +4,7 @@
     plan(step, example_arguments, cluster)       the shardings that automap finds for jax.jit
     run(document, step, example_arguments)       the step under a plan of stages and micro-batches
     checkpoint(document, function)               jax.checkpoint of a function, with the recomputation of a plan
+    constrain(document, step)                    the step with the shardings of intermediate values of a plan
     compiler_options()                           options of XLA for CPUs, with which a step takes less memory
     place(arguments, shardings)                  the arguments on the devices of such a plan
     LayerStack                                   a stacked array that `run` gives, with its layers on their stages
@@ -18,8 +19,8 @@ from .hints import devices, pin, replicate, sharding, split, stage, value
 from .layers import LayerStack
 from .operators import compiler_options
 from .pipelines import run
-from .planning import place, plan, shardings
+from .planning import constrain, place, plan, shardings
 from .recomputation import checkpoint
 
-__all__ = ["LayerStack", "checkpoint", "compiler_options", "devices", "export", "pin", "place", "plan", "replicate",
-           "run", "sharding", "shardings", "split", "stage"]
+__all__ = ["LayerStack", "checkpoint", "compiler_options", "constrain", "devices", "export", "pin", "place", "plan",
+           "replicate", "run", "sharding", "shardings", "split", "stage"]

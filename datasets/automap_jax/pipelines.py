@@ -36,7 +36,7 @@ from .layers import Layers
 from .operators import CHEAP, FOLDS, SUMS, compiler_options, key_of
 from .planning import FORMAT as ONE_STAGE
 from .planning import STAGES as FORMAT
-from .planning import shardings
+from .planning import constrain, shardings
 from .recomputation import recomputed_of, warn_of_lost
 from .step_graph import Constant, Graph, depending_results, evaluate, numbers
 from .steps import Step
@@ -781,6 +781,7 @@ def run_arrays(document, step, example_arguments, devices, donate):
     inputs, outputs = shardings(document, example_arguments, output, devices)
     places, structure = jax.tree.flatten(inputs)
     replaced = [row["number"] for row in document["parameters"] if donate and row.get("output") is not None]
+    step = constrain(document, step, devices)
     jitted = jax.jit(lambda *leaves: step(*structure.unflatten(leaves)), in_shardings=places, out_shardings=outputs,
                      donate_argnums=replaced, compiler_options=compiler_options())
     return lambda *arguments: jitted(*jax.device_put(structure.flatten_up_to(arguments), places))

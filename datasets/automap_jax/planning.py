@@ -9,11 +9,13 @@ program automap runs: the file that the environment variable AUTOMAP names, else
 the variable the program always runs.
 """
 
+import functools
 import json
 import os
 import pathlib
 import subprocess
 import tempfile
+import warnings
 
 import jax
 import numpy as np
@@ -21,6 +23,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from . import graph_objects
 from .exporter import lower_traced, traced_step, write_files
+from .step_graph import Constant, Graph, evaluate
 
 FORMAT, STAGES = "automap-jax-1", "automap-jax-2"
 
@@ -100,6 +103,59 @@ def partition(leaf, spec):
     return PartitionSpec(*(axes and tuple(axes) for axes in spec))
 
 
+def mesh_of(row, devices=None):
+    """The Mesh that a row "mesh" of a document describes, on `devices` or the first of jax.devices()."""
+    count = int(np.prod(row["shape"]))
+    devices = list(jax.devices() if devices is None else devices)
+    if len(devices) < count:
+        raise ValueError(f"the plan is for {count} devices, JAX has {len(devices)} (expected a cluster of at most "
+                         f'{len(devices)}; jax.config.update("jax_num_cpu_devices", {count}) before the first use of '
+                         "JAX gives it as many CPU devices)")
+    chosen = [devices[number] for number in row.get("devices", range(count))]
+    return Mesh(np.array(chosen).reshape(row["shape"]), row["axis_names"])
+
+
+def constrain(document, step, devices=None):
+    """`step` with the shardings of intermediate values that the plan decides and XLA cannot know from parameters and
+    results, such as those of the parts of a batch that a loop reads. Its results are those of `step`.
+
+    document   what `automap export --format jax` wrote, parsed
+    step       the whole step that was exported, a function of trees of arrays
+    devices    JAX devices to use, row-major over the mesh; default the first of jax.devices()
+
+    A plan without such values gives the step as it is.
+    """
+    rows = document.get("constraints")
+    if not rows:
+        return step
+    mesh = mesh_of(document["mesh"], devices)
+
+    @functools.wraps(step)
+    def constrained(*arguments):
+        closed, output = jax.make_jaxpr(step, return_shape=True)(*arguments)
+        graph = Graph(closed)
+        places, specs = {}, {}
+        for node in graph.nodes:
+            for value in node.outputs:
+                places.setdefault((node.primitive.name, tuple(graph.shapes[value])), []).append(value)
+        for name, shape, count, number, spec in rows:
+            found = places.get((name, tuple(shape)), [])
+            if len(found) == count:
+                specs[found[number]] = NamedSharding(mesh, PartitionSpec(*(axes and tuple(axes) for axes in spec)))
+            else:
+                warnings.warn(f"the plan shards one of {count} results of {name} of shape {shape}, the step has "
+                              f"{len(found)}: its sharding is left to XLA")
+        values = dict(zip(graph.inputs, jax.tree.leaves(arguments), strict=True))
+        for node in graph.nodes:
+            evaluate([node], values)
+            values.update((value, jax.lax.with_sharding_constraint(values[value], specs[value]))
+                          for value in node.outputs if value in specs)
+        return jax.tree.structure(output).unflatten(
+            value.value if isinstance(value, Constant) else values[value] for value in graph.outputs)
+
+    return constrained
+
+
 def shardings(document, arguments, output=None, devices=None):
     """NamedShardings for the arguments, and for the output where its tree is given.
 
@@ -118,15 +174,7 @@ def shardings(document, arguments, output=None, devices=None):
     elif document.get("format") != FORMAT:
         raise ValueError(f"expected format {FORMAT}, found {document.get('format')} "
                          "(automap_jax.run runs plans of stages and micro-batches)")
-    shape = mesh["shape"]
-    count = int(np.prod(shape))
-    devices = list(jax.devices() if devices is None else devices)
-    if len(devices) < count:
-        raise ValueError(f"the plan is for {count} devices, JAX has {len(devices)} (expected a cluster of at most "
-                         f'{len(devices)}; jax.config.update("jax_num_cpu_devices", {count}) before the first use of '
-                         "JAX gives it as many CPU devices)")
-    chosen = [devices[number] for number in mesh.get("devices", range(count))]
-    mesh = Mesh(np.array(chosen).reshape(shape), mesh["axis_names"])
+    mesh = mesh_of(mesh, devices)
 
     def tree(like, rows, key):
         specs = {row[key]: row["spec"] for row in rows}

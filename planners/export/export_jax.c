@@ -49,6 +49,19 @@ static json_t *mesh_to_json(const PlanStage *stage, bool has_devices) {
     return json_pack("{s:o, s:o, s:o*}", "shape", shape, "axis_names", names, "devices", devices);
 }
 
+/* Returns the name of JAX's primitive: "dot_general" of "jit(step)/jvp()/dot_general". */
+static const char *primitive_of(const IrInstruction *instruction) {
+    const char *slash = strrchr(instruction->op_name, '/');
+    return slash ? slash + 1 : instruction->op_name;
+}
+
+static json_t *dimensions_to_json(const IrShape *shape) {
+    json_t *dimensions = json_array();
+    for (int32_t d = 0; d < shape->rank; d++)
+        json_array_append_new(dimensions, json_integer((json_int_t)shape->dimensions[d]));
+    return dimensions;
+}
+
 /* ---- one stage ---- */
 
 static AmStatus add_rows(json_t *parameters, json_t *outputs, const PlanContext *context,
@@ -75,20 +88,65 @@ static AmStatus add_rows(json_t *parameters, json_t *outputs, const PlanContext 
     return AM_OK;
 }
 
+/* Adds [primitive, shape, count in the module, number, spec] of an intermediate value: it is numbered among
+ * the results of one primitive and shape. */
+static AmStatus add_constraint(json_t *rows, const PlanContext *context, const Assignment *assignment,
+                               int32_t value, AmError *error) {
+    const IrInstruction *instruction = &context->canonical->instructions[value];
+    const char *name = primitive_of(instruction);
+    int32_t count = 0, number = 0;
+    json_t *spec;
+    AmError uneven;
+    if (!name[0] || !context->split_options->live[value]) return AM_OK;
+    SbpState state = assignment->stored[value];
+    if (target_check_even(TARGET_JAX, &assignment->stage->mesh, state, instruction, &uneven) != AM_OK)
+        return AM_OK; /* JAX could not say it: XLA's propagation decides */
+    for (int32_t i = 0; i < context->rules->entry_count; i++) {
+        const IrInstruction *other = &context->canonical->instructions[i];
+        bool is_alike = context->split_options->live[i] && strcmp(primitive_of(other), name) == 0 &&
+                        ir_shape_equal(&other->shape, &instruction->shape);
+        if (i == value) number = count;
+        count += is_alike;
+    }
+    TRY(spec_to_json(&spec, &assignment->stage->mesh, state, instruction, error));
+    json_array_append_new(rows, json_pack("[s, o, i, i, o]", name, dimensions_to_json(&instruction->shape),
+                                          count, number, spec));
+    return AM_OK;
+}
+
+/* Adds the values that a decision names because no parameter has their class. XLA knows no sharding of theirs
+ * otherwise, such as that of the parts of a batch which a loop reads. */
+static AmStatus add_constraints(json_t *rows, const PlanContext *context, const Assignment *assignment,
+                                AmError *error) {
+    const PlanStage *stage = assignment->stage;
+    for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
+        for (int32_t e = 0; e < stage->axis_priorities[axis].count; e++) {
+            const PlanEntry *entry = &stage->axis_priorities[axis].entries[e];
+            if (entry->class_index == PLAN_ANY_CLASS || entry->kind != PLAN_COMPUTE) continue;
+            const DimensionClass *class = &context->classes->classes[entry->class_index];
+            if (class->named_by_parameter || class->number >= context->rules->entry_count) continue;
+            TRY(add_constraint(rows, context, assignment, class->number, error));
+        }
+    return AM_OK;
+}
+
 static AmStatus export_stage(json_t **root, const PlanContext *context, const Plan *plan, AmError *error) {
     Arena arena = {0};
     Assignment *assignment;
-    json_t *parameters = json_array(), *outputs = json_array();
+    json_t *parameters = json_array(), *outputs = json_array(), *constraints = json_array();
     AmStatus status;
     TRY_OR_FAIL(plan_assign(&assignment, &arena, context, &plan->stages[0], error));
     TRY_OR_FAIL(target_check_pools(TARGET_JAX, context, assignment->stored, error));
     TRY_OR_FAIL(add_rows(parameters, outputs, context, assignment, error));
+    TRY_OR_FAIL(add_constraints(constraints, context, assignment, error));
     *root = json_pack("{s:s, s:o, s:O, s:O}", "format", "automap-jax-1", "mesh",
                       mesh_to_json(&plan->stages[0], false), "parameters", parameters, "outputs", outputs);
     if (!*root) status = am_fail_memory(error, 0);
+    else if (json_array_size(constraints) > 0) json_object_set(*root, "constraints", constraints);
 fail:
     json_decref(parameters);
     json_decref(outputs);
+    json_decref(constraints);
     arena_free(&arena);
     return status;
 }
@@ -152,8 +210,7 @@ typedef struct PrimitiveGroups {
 } PrimitiveGroups;
 
 static PrimitiveGroup *find_group(PrimitiveGroups *groups, Arena *arena, const IrInstruction *instruction) {
-    const char *slash = strrchr(instruction->op_name, '/'); /* "jit(step)/jvp()/dot_general" */
-    const char *name = slash ? slash + 1 : instruction->op_name;
+    const char *name = primitive_of(instruction);
     for (int32_t k = 0; k < groups->count; k++)
         if (strcmp(groups->rows[k].name, name) == 0 &&
             ir_shape_equal(groups->rows[k].shape, &instruction->shape))
@@ -188,10 +245,8 @@ static AmStatus recomputed_to_json(json_t **rows, Arena *arena, const PlanContex
     }
     for (int32_t k = 0; k < groups.count; k++) {
         const PrimitiveGroup *group = &groups.rows[k];
-        json_t *shape = json_array();
-        for (int32_t d = 0; d < group->shape->rank; d++)
-            json_array_append_new(shape, json_integer((json_int_t)group->shape->dimensions[d]));
-        json_t *row = json_pack("[s, o, i, o]", group->name, shape, group->count, group->recomputed);
+        json_t *row = json_pack("[s, o, i, o]", group->name, dimensions_to_json(group->shape), group->count,
+                                group->recomputed);
         if (json_array_size(group->recomputed) > 0) json_array_append_new(*rows, row);
         else json_decref(row);
     }

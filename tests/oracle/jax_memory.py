@@ -39,6 +39,7 @@ def reported(document, step, arguments):
     inputs, outputs = automap_jax.shardings(document, arguments, jax.eval_shape(step, *arguments))
     leaves, structure = jax.tree.flatten(tuple(arguments))
     donated = [row["number"] for row in document["parameters"] if row["output"] is not None]
+    step = automap_jax.constrain(document, step)
     jitted = jax.jit(lambda *flat: step(*structure.unflatten(flat)), in_shardings=jax.tree.leaves(inputs),
                      out_shardings=outputs, donate_argnums=donated,
                      compiler_options=automap_jax.compiler_options())
