@@ -99,7 +99,10 @@ static void test_several_at_once(void **state) {
         PlanPrice at_once, alone;
         assert_int_equal(estimate_axis_plan(&at_once, estimators[0], &axis_plans[k], &error), AM_OK);
         assert_int_equal(estimate_axis_plan(&alone, estimators[1], &axis_plans[k], &error), AM_OK);
-        assert_memory_equal(&at_once, &alone, sizeof alone);
+        assert_true(at_once.seconds == alone.seconds && at_once.compute_seconds == alone.compute_seconds);
+        assert_true(at_once.communication_seconds == alone.communication_seconds);
+        assert_int_equal(at_once.peak_bytes, alone.peak_bytes);
+        assert_true(at_once.excess == alone.excess && at_once.gathers_again == alone.gathers_again);
     }
     for (int32_t k = 0; k < 2; k++) problem_case_close(&cases[k]);
 }
