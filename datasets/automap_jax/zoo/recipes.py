@@ -30,7 +30,7 @@ def dropout():
 
     def dropped(params, key, x, y):
         for number, layer in enumerate(params[:-1]):
-            keep = jax.random.bernoulli(jax.random.fold_in(key, number), 0.5, (BATCH, layer["bias"].size))
+            keep = jax.random.bernoulli(jax.random.fold_in(key, number), 0.5, (len(x), layer["bias"].size))
             x = jnp.where(keep, jax.nn.relu(dense(x, layer)) * 2, 0)
         scores = jax.nn.log_softmax(dense(x, params[-1]))
         return -jnp.mean(jnp.sum(scores * jax.nn.one_hot(y, scores.shape[-1]), axis=-1))
