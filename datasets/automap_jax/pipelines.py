@@ -34,9 +34,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from .exporter import traced_step
 from .layers import Layers
 from .operators import CHEAP, FOLDS, SUMS, compiler_options, key_of
-from .planning import FORMAT as ONE_STAGE
+from .one_program import OneProgram, is_one_program
 from .planning import STAGES as FORMAT
-from .planning import constrain, shardings
 from .recomputation import recomputed_of, warn_of_lost
 from .step_graph import Constant, Graph, depending_results, evaluate, numbers
 from .steps import Step
@@ -751,7 +750,7 @@ class DataSlice:
 
 def run(document, step, example_arguments, devices=None, donate=False):
     """The step under a plan: a function of the step's arguments that gives its results. Plans of one stage and one
-    micro-batch are one program, all others one for each part and pass.
+    micro-batch without recomputation are one program, all others one for each part and pass.
 
     document           what `automap export --format jax` wrote, parsed
     example_arguments  arguments of the step, a whole batch among them
@@ -775,13 +774,5 @@ def run(document, step, example_arguments, devices=None, donate=False):
 
 def run_arrays(document, step, example_arguments, devices, donate):
     """The same for a step whose arguments are trees of arrays."""
-    if document.get("format") != ONE_STAGE:
-        return Run(document, step, example_arguments, devices, donate)
-    output = jax.eval_shape(step, *example_arguments)
-    inputs, outputs = shardings(document, example_arguments, output, devices)
-    places, structure = jax.tree.flatten(inputs)
-    replaced = [row["number"] for row in document["parameters"] if donate and row.get("output") is not None]
-    step = constrain(document, step, devices)
-    jitted = jax.jit(lambda *leaves: step(*structure.unflatten(leaves)), in_shardings=places, out_shardings=outputs,
-                     donate_argnums=replaced, compiler_options=compiler_options())
-    return lambda *arguments: jitted(*jax.device_put(structure.flatten_up_to(arguments), places))
+    kind = OneProgram if is_one_program(document) else Run
+    return kind(document, step, example_arguments, devices, donate)

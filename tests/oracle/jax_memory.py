@@ -16,8 +16,6 @@ import jax
 
 import automap_jax
 
-ONE_PROGRAM = "automap-jax-1"
-
 
 def program(*words):
     """Runs automap; the error of its failure is an AssertionError."""
@@ -36,13 +34,7 @@ def searched(module, options, folder):
 
 def reported(document, step, arguments):
     """Bytes of a device: arguments, results beside the donated state, and temporary buffers."""
-    inputs, outputs = automap_jax.shardings(document, arguments, jax.eval_shape(step, *arguments))
-    leaves, structure = jax.tree.flatten(tuple(arguments))
-    donated = [row["number"] for row in document["parameters"] if row["output"] is not None]
-    step = automap_jax.constrain(document, step)
-    jitted = jax.jit(lambda *flat: step(*structure.unflatten(flat)), in_shardings=jax.tree.leaves(inputs),
-                     out_shardings=outputs, donate_argnums=donated,
-                     compiler_options=automap_jax.compiler_options())
-    found = jitted.lower(*leaves).compile().memory_analysis()
+    run = automap_jax.run(document, step, arguments, donate=True)
+    found = run.jitted.lower(*run.shapes).compile().memory_analysis()
     return (found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
             + found.temp_size_in_bytes)
