@@ -167,6 +167,7 @@ AmStatus pins_on_mesh(MeshPins *result, Arena *arena, const PlanContext *context
     stage->is_even = set->is_even;
     TRY(propagation_resolve_pins(&pinned, arena, context, mesh, set->pins, set->count, error));
     TRY(list_pins(pinned, stage, arena, context, set, error));
+    if (set->count > 0) result->parameters = pinned;
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
         if (!pinned[p].pin) continue;
         exclude_parameter(result, context, context->roles->parameters[p].instruction);
@@ -187,6 +188,20 @@ AmStatus pins_on_mesh(MeshPins *result, Arena *arena, const PlanContext *context
         status = check_values(values, value_count, context, mesh, assignment, set->is_computed, error);
     arena_free(&scratch);
     return status;
+}
+
+bool pins_hold(const MeshPins *pins, const PlanContext *context, const Assignment *assignment) {
+    const Mesh *mesh = &assignment->stage->mesh;
+    bool holds = true;
+    for (int32_t p = 0; pins->parameters && p < context->roles->parameter_count; p++) {
+        SbpState stored = assignment->stored[context->roles->parameters[p].instruction];
+        if (pins->parameters[p].pin) holds &= is_so(mesh, stored, pins->parameters[p].state);
+    }
+    for (int32_t k = 0; k < pins->override_count; k++) {
+        const PlanOverride *pinned = &pins->overrides[k];
+        if (pinned->is_pinned) holds &= is_so(mesh, assignment->stored[pinned->instruction], pinned->states);
+    }
+    return holds;
 }
 
 /* ---- plans ---- */

@@ -14,6 +14,7 @@
 #define PLANNERS_PROBLEM_MESH_PINS_H
 
 #include "planners/problem/value_pins.h"
+#include "propagation/assign/assign.h"
 #include "propagation/propagate/propagate.h"
 
 typedef struct MeshPins {
@@ -22,7 +23,8 @@ typedef struct MeshPins {
     PlanOverride
         *overrides; /* of every plan: pinned values, and kept shardings that axis priorities do not give */
     int32_t override_count;
-    int32_t count; /* decisions; 0: none of the above matters */
+    const PinnedParameter *parameters; /* [parameter]; NULL: no pins */
+    int32_t count;                     /* decisions; 0: none of the above matters */
 } MeshPins;
 
 /* The pins that count on a mesh. */
@@ -44,6 +46,10 @@ typedef struct PinSet {
  * this mesh: too few elements, an axis of one device, another pin. */
 AmStatus pins_on_mesh(MeshPins *result, Arena *arena, const PlanContext *context, const Mesh *mesh,
                       const PinSet *set, AmError *error);
+
+/* Returns whether an assignment on the mesh of the pins stores every pinned parameter and value as its pin
+ * requires. */
+bool pins_hold(const MeshPins *pins, const PlanContext *context, const Assignment *assignment);
 
 /* Checks a plan. AM_ERROR_INFEASIBLE names a pin that the plan does not keep, where the plan itself can be
  * assigned. */

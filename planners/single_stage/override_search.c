@@ -76,7 +76,23 @@ static PlanOverride *override_for(PlanStage *stage, int32_t instruction) {
     return override;
 }
 
-/* Gives a node and all equal ones another label, as overrides, if plans can express it. */
+static bool is_pinned_weight(const OverrideSearch *self, int32_t i) {
+    const StorageRoles *storage = self->problem->context->split_options->storage;
+    const PinnedParameter *parameters = self->problem->pins.parameters;
+    return parameters && storage->role[i] == STORAGE_WEIGHT && parameters[storage->weight[i]].pin;
+}
+
+/* Returns whether pins decide a node: a pinned weight, a view of one, or an operator that reads one. */
+static bool is_held(const OverrideSearch *self, const ShardingGraphNode *node) {
+    const SplitOptions *split_options = self->problem->context->split_options;
+    int32_t i = node->instruction;
+    bool reads_pinned = false;
+    for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++)
+        reads_pinned |= is_pinned_weight(self, split_options->operands[k]);
+    return is_pinned_weight(self, i) || (reads_pinned && !node->is_tensor);
+}
+
+/* Gives a node and all equal ones another label, as overrides, if plans and pins allow it. */
 static void relabel_stage(PlanStage *stage, const OverrideSearch *self, const ShardingGraphRelabel *relabel) {
     const ShardingGraph *model = self->model;
     int32_t factors[MESH_MAX_AXES];
@@ -86,6 +102,7 @@ static void relabel_stage(PlanStage *stage, const OverrideSearch *self, const Sh
     if (!is_tensor && !sharding_graph_label_factors(model, relabel->node, relabel->label, factors)) return;
     for (int32_t n = 0; n < model->node_count; n++) {
         if (!sharding_graph_is_alike(self->fold, n, relabel->node)) continue;
+        if (is_held(self, &model->nodes[n])) continue;
         PlanOverride *override = override_for(stage, model->nodes[n].instruction);
         if (is_tensor && override->is_pinned) continue;
         if (is_tensor) override->states = states;
@@ -154,6 +171,7 @@ static AmStatus try_in(const OverrideSearch *self, OverrideTrial *trial, Arena *
     }
     if (status == AM_ERROR_INPUT) return AM_OK; /* an operator that cannot be split so */
     TRY(status);
+    if (!pins_hold(&problem->pins, problem->context, assignment)) return AM_OK;
     const ShardingGraphCost cost = sharding_graph_cost(self->model, assignment);
     trial->sum = sum_of(self, &cost);
     trial->key = problem_assignment_key(problem, assignment);
@@ -415,8 +433,7 @@ AmStatus stage_add_overrides(PlanStage *stage, PlanPrice *price, Arena *arena, S
 int64_t override_evaluations(const SearchOptions *options, int64_t limit) {
     const SearchRequest *request = options->request;
     bool is_joint = options->kind == SPACE_SINGLE_STAGE || search_spans_stages(options);
-    bool is_free = is_joint && !request->constraints.kept && request->constraints.pin_count == 0 &&
-                   !request->constraints.is_even;
+    bool is_free = is_joint && !request->constraints.kept && !request->constraints.is_even;
     bool is_wanted = search_method_explores(options->searcher) && !request->method.no_polish &&
                      !request->space.no_overrides;
     int64_t part = limit / EVALUATIONS_PART;

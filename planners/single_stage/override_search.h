@@ -8,6 +8,8 @@
  * single operators with the most slack, equal ones of all layers together, are tried as overrides
  * of the plan; the real price decides. The result of an operator with overrides is stored in the
  * state that its only reader needs.
+ *
+ * Pins hold in every trial. Pinned weights, their views and the operators that read them get no overrides.
  */
 #ifndef PLANNERS_SINGLE_STAGE_OVERRIDE_SEARCH_H
 #define PLANNERS_SINGLE_STAGE_OVERRIDE_SEARCH_H
@@ -20,8 +22,8 @@
 AmStatus stage_add_overrides(PlanStage *stage, PlanPrice *price, Arena *arena, StageProblem *problem,
                              AmError *error);
 
-/* Returns the number of a search's evaluations for overrides: 0 where the options exclude overrides or fix
- * single tensors. */
+/* Returns the number of a search's evaluations for overrides: 0 where the options exclude overrides or keep
+ * the module's shardings. */
 int64_t override_evaluations(const SearchOptions *options, int64_t limit);
 
 /* Adds overrides to a simulated plan of one stage and one micro-batch. `budget`: a part of the caller's,

@@ -1,6 +1,6 @@
 /* Overrides that are added to a plan's axis priorities: each makes the plan quicker by the real price,
  * whatever the number of threads, in no more evaluations than are allowed, and the plan that is written has
- * them. */
+ * them. Pinned weights and their readers stay as they are. */
 /* cost: 6 seconds */
 #include <math.h>
 #include <stdlib.h>
@@ -67,6 +67,67 @@ static void test_overrides_make_plans_quicker(void **state) {
         problem_case_close(&self.of);
     }
     assert_true(gained >= sample_of(2, 0));
+}
+
+/* Returns the instruction of a parameter. */
+static int32_t parameter_of(const PlanContext *context, const char *path) {
+    for (int32_t p = 0; p < context->roles->parameter_count; p++)
+        if (strcmp(context->roles->parameters[p].path, path) == 0)
+            return context->roles->parameters[p].instruction;
+    fail_msg("no parameter %s", path);
+    return -1;
+}
+
+/* Fails unless operators that read an instruction split the same factors in both assignments. */
+static void check_readers(const SplitOptions *split_options, int32_t source, const Assignment *before,
+                          const Assignment *after) {
+    for (int32_t i = 0; i < split_options->count; i++)
+        for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++)
+            if (split_options->operands[k] == source)
+                assert_memory_equal(&after->factor[(size_t)i * MESH_MAX_AXES],
+                                    &before->factor[(size_t)i * MESH_MAX_AXES], MESH_MAX_AXES);
+}
+
+/* Adds overrides to the plan of a pin alone, which splits dimension `d` of a weight over `data`. The weight
+ * keeps the split, and its readers split what they did before. */
+static void check_pin(const char *path, const char *sharding, int32_t d) {
+    AmError error = {0};
+    const PropagationPin pin = {.pattern = path, .sharding = sharding};
+    const ProblemSettings settings = {.constraints = {.memory_fraction = 0.9, .pins = &pin, .pin_count = 1},
+                                      .budget = {.limit = 1000}};
+    const AxisPlan axis_plan = {0};
+    ProblemCase of;
+    PlanStage stage;
+    PlanPrice price;
+    Assignment *before, *after;
+    problem_case_open_with(&of, "gpt2_tiny", "C", "data=8,model=4", &settings);
+    problem_stage(of.problem, &axis_plan, &of.arena, &stage);
+    const PlanStage pinned = stage;
+    assert_int_equal(problem_price(of.problem, &axis_plan, &price, &error), AM_OK);
+    assert_int_equal(plan_assign(&before, &of.arena, of.context, &pinned, &error), AM_OK);
+    of.problem->budget.limit = of.problem->budget.used + 40;
+    double seconds = price.seconds;
+    assert_int_equal(stage_add_overrides(&stage, &price, &of.arena, of.problem, &error), AM_OK);
+    assert_true(stage.override_count > 0 && price.seconds < seconds);
+    assert_int_equal(plan_assign(&after, &of.arena, of.context, &stage, &error), AM_OK);
+    int32_t weight = parameter_of(of.context, path);
+    assert_int_equal(after->stored[weight].axis[0], sbp_split(d));
+    assert_int_equal(after->stored[weight].axis[1], SBP_B);
+    check_readers(of.context->split_options, weight, before, after);
+    assert_true(pins_hold(&of.problem->pins, of.context, after));
+    PlanOverride other = {.instruction = weight, .has_states = true};
+    PlanStage broken = pinned;
+    broken.overrides = &other;
+    broken.override_count = 1;
+    assert_int_equal(plan_assign(&after, &of.arena, of.context, &broken, &error), AM_OK);
+    assert_false(pins_hold(&of.problem->pins, of.context, after));
+    problem_case_close(&of);
+}
+
+static void test_overrides_keep_pins(void **state) {
+    (void)state;
+    check_pin("state['params']['layers'][0]['mlp_in']['kernel']", "data,-", 0);
+    check_pin("state['params']['layers'][0]['mlp_out']['kernel']", "-,data", 1);
 }
 
 /* ---- patches ---- */
@@ -178,9 +239,8 @@ static void test_no_evaluations_no_overrides(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_overrides_make_plans_quicker),
-        cmocka_unit_test(test_patches_gain_what_they_say),
-        cmocka_unit_test(test_threads_change_nothing),
+        cmocka_unit_test(test_overrides_make_plans_quicker), cmocka_unit_test(test_overrides_keep_pins),
+        cmocka_unit_test(test_patches_gain_what_they_say),   cmocka_unit_test(test_threads_change_nothing),
         cmocka_unit_test(test_no_evaluations_no_overrides),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
