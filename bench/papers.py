@@ -183,6 +183,7 @@ def whale_m6_moe(models):
     pins = [word for kernel in ("in", "out") for word in ("--pin", f"layers/{kernel}/kernel=-,data,-,-")]
     for kind, more in (
         ("experts split by pins", (*pins, "--searcher", "baseline", "--baseline", "data_parallel")),
+        ("experts split by pins, the rest searched", (*pins, "--evaluations", 500)),
         ("searched", ("--evaluations", 500)),
     ):
         step, _ = plan(models, model, cluster, *options, *more)
