@@ -172,13 +172,19 @@ static uint64_t order_wanted(const Program *program, const ProgramInstruction *i
         return is_usual ? 0 : (uint64_t)(2 + first * IR_MAX_RANK + o);
     }
     if (instruction->opcode != IR_DOT || rank < 3) return 0;
+    const int64_t *sizes = program->values[instruction->operands[o]].shape.dimensions;
     order_of_dot(order, instruction->attributes->dot, rank, o == 1);
     uint64_t number = 1;
     bool is_same = true;
+    int32_t last = -1, large = 0;
     for (int32_t k = 0; k < rank; k++) {
-        is_same &= order[k] == k;
+        if (sizes[order[k]] == 1) continue; /* XLA drops these dimensions of products */
+        is_same &= order[k] > last;
+        last = order[k];
         number = number * IR_MAX_RANK + (uint64_t)order[k];
+        large++;
     }
+    if (large < 3) return 0;
     return is_same ? SAME_ORDER : number;
 }
 
