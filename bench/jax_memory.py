@@ -24,8 +24,8 @@ def main():
     options = parser.parse_args()
     rows = ["| model | mesh | reported | predicted | predicted / reported |", "|---|---|---|---|---|"]
     with tempfile.TemporaryDirectory() as folder:
-        for case in memory.cases([*memory.TINY, *memory.FURTHER], pathlib.Path(folder)):
-            found = memory.measured(*case, folder)
+        for case in memory.cases([*memory.TINY, *memory.LIMITED, *memory.FURTHER], pathlib.Path(folder)):
+            found = memory.measured(*case[1:], folder)
             if found:
                 shape, reported, predicted = found
                 mesh = "x".join(map(str, shape))

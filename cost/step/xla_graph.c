@@ -17,6 +17,7 @@
 #include "cost/step/xla_graph.h"
 
 #include "base/int_list.h"
+#include "base/integers.h"
 #include "cost/step/xla_memory.h"
 
 enum { MANY = -2, NONE = -1, SAME_ORDER = 1, MOST_IN_A_ROW = 500 };
@@ -308,6 +309,20 @@ static int64_t buffer_bytes(const GraphBuilder *self, int32_t value) {
     return (bytes + XLA_ALIGNMENT - 1) / XLA_ALIGNMENT * XLA_ALIGNMENT;
 }
 
+/* Returns the bytes that the gradient of a pool has beside its operands and its result. XLA's
+ * SelectAndScatterExpander finds the places of the greatest values by a reduce-window over the operand and
+ * one array of s32 indices for each dimension, and scatters to them. The result comes after the indices. */
+static int64_t pool_workspace(const GraphBuilder *self, const ProgramInstruction *instruction) {
+    const IrShape *operand = &self->program->values[instruction->operands[0]].shape;
+    const IrShape *source = &self->program->values[instruction->operands[1]].shape;
+    int64_t rank = operand->rank, index_bytes = (int64_t)sizeof(int32_t);
+    int64_t places = rank * ir_shape_elements(source) * index_bytes;
+    int64_t indices = rank * ir_shape_elements(operand) * index_bytes;
+    int64_t before =
+        indices + places + ir_shape_bytes(source) - buffer_bytes(self, instruction->first_result);
+    return larger_integer(before, places);
+}
+
 /* Adds the nodes that transpose the operands of a product, unless the same ones are there. They take in cheap
  * operators, which other readers compute again. */
 static AmStatus add_transposes(GraphBuilder *self, const ProgramInstruction *instruction, AmError *error) {
@@ -359,6 +374,7 @@ static AmStatus add_nodes(GraphBuilder *self, AmError *error) {
         if (ir_is_matrix_product(instruction->opcode) && instruction->operand_count > 2)
             node->workspace =
                 buffer_bytes(self, value) * (sbp_has_partial(program->values[value].state) ? 2 : 1);
+        if (instruction->opcode == IR_SELECT_AND_SCATTER) node->workspace = pool_workspace(self, instruction);
         graph->node_count++;
     }
     int32_t first = 0;
