@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/system/parallel.h"
+#include "cost/simulate/simulate.h"
 #include "planners/devices/device_search.h"
 #include "planners/export/export_check.h"
 #include "planners/single_stage/single_stage_search.h"
@@ -54,6 +55,24 @@ static AmStatus search_freely(FormSearch *self, SearchResult *found, TargetPlans
     char *remedy = strstr(lack.text, "; search --for"); /* this is the search that it names */
     if (remedy) *remedy = '\0';
     plans->lack = arena_copy_string(self->arena, lack.text);
+    return AM_OK;
+}
+
+/* Prices a candidate of the search without the target as a plan for JAX, whose memory is another. It has no
+ * plan afterwards if that does not fit. */
+static AmStatus price_for_jax(const FormSearch *self, PlanCandidate *candidate, AmError *error) {
+    Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
+    const SimulationOptions options = {.memory_fraction = self->options.request->constraints.memory_fraction};
+    Simulation *simulation;
+    if (!plan) return am_fail_memory(error, (int64_t)sizeof *plan);
+    *plan = *candidate->plan;
+    plan->is_for_jax = true;
+    TRY(simulate_plan(&simulation, self->arena, plan_context_used(plan, self->whole), plan, self->cluster,
+                      &options, error));
+    TRY(simulation_predict(plan, self->arena, simulation, error));
+    candidate->plan = simulation->fit.fits ? plan : NULL;
+    candidate->seconds = simulation->step_seconds;
+    candidate->fit = simulation->fit;
     return AM_OK;
 }
 
@@ -135,7 +154,12 @@ AmStatus target_search(FormSearch *self, TargetPlans *plans, const SearchOptions
     AmStatus status = form_search(self, &refusal);
     TRY(search_freely(self, &found, plans, free, free_batching, error));
     PlanCandidate *own = fastest_on(target, &result->pool, self->whole, &why);
-    PlanCandidate *other = fastest_on(target, &found.pool, self->whole, NULL);
+    PlanCandidate *other = fastest_on(target, &found.pool, self->whole, NULL), priced;
+    if (other && target == TARGET_JAX) {
+        priced = *other;
+        TRY(price_for_jax(self, &priced, error));
+        other = priced.plan ? &priced : NULL;
+    }
     const PlanCandidate *best = own;
     if (other && (!own || candidate_is_better(other, own))) best = other;
     if (!best) {
