@@ -78,10 +78,21 @@ int32_t precision_value(const PrecisionChoice *choice, int32_t instruction, int3
     return union_find_root(choice->set, choice->first[instruction] + leaf);
 }
 
+/* Returns whether a dot product sums several elements for several results. Others, such as the outer product
+ * of positions and frequencies, do no more work than an element-wise operator, and gain nothing in bf16. */
+static bool sums_for_several(const IrInstruction *product, const IrShape *lhs) {
+    const IrDot *dot = product->attributes->dot;
+    bool sums = false;
+    for (int32_t k = 0; k < dot->contracting_count; k++) sums |= lhs->dimensions[dot->lhs_contracting[k]] > 1;
+    return sums && ir_shape_elements(&product->shape) > 1;
+}
+
 bool precision_is_product(const PrecisionChoice *choice, int32_t i) {
     const IrInstruction *instruction = &choice->module->instructions[i];
     const IrInstruction *all = choice->module->instructions;
     bool is_product = ir_is_product(instruction->opcode) || instruction->opcode == IR_RAGGED_DOT;
+    if (instruction->opcode == IR_DOT && !sums_for_several(instruction, &all[instruction->operands[0]].shape))
+        return false;
     return is_product && precision_is_f32(&instruction->shape) &&
            precision_is_f32(&all[instruction->operands[0]].shape) &&
            precision_is_f32(&all[instruction->operands[1]].shape) &&

@@ -40,7 +40,8 @@ AmStatus precision_choose(PrecisionChoice *choice, Arena *arena, const IrModule 
 int32_t precision_leaf_count(const IrShape *shape);
 /* Returns the value of an array, or that of leaf `leaf` of a tuple. */
 int32_t precision_value(const PrecisionChoice *choice, int32_t instruction, int32_t leaf);
-/* Returns whether the instruction is a product of f32 that is not of the optimizer. */
+/* Returns whether the instruction is a product of f32 that sums elements for several results and is not of
+ * the optimizer. */
 bool precision_is_product(const PrecisionChoice *choice, int32_t instruction);
 
 static inline bool precision_is_f32(const IrShape *shape) {

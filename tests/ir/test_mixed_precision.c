@@ -148,6 +148,23 @@ static void test_data_is_unsafe(void **state) {
     close_mixed(&mixed);
 }
 
+/* Products that sum nothing, or have one result, do the work of element-wise operators. */
+static void test_small_products_stay(void **state) {
+    (void)state;
+    Mixed mixed;
+    open_mixed(&mixed, "ENTRY main {\n w = f32[4,4] parameter(0)\n x = f32[8,4] parameter(1)\n"
+                       " t = f32[8] parameter(2)\n f = f32[4] parameter(3)\n o = f32[8] parameter(4)\n"
+                       " angles = f32[8,4] dot(t, f), lhs_contracting_dims={}, rhs_contracting_dims={}\n"
+                       " y = f32[8,4] dot(x, w), " PRODUCT "\n c = f32[8,4] cosine(angles)\n"
+                       " z = f32[8,4] multiply(y, c)\n v = f32[8] dot(z, f), " PRODUCT "\n"
+                       " ROOT loss = f32[] dot(v, o), " BY_X "\n}\n");
+    expect(&mixed, "angles = f32[8,4]{1,0} dot(t, f)");
+    expect(&mixed, "y = bf16[8,4]{1,0} dot(");
+    expect(&mixed, "v = bf16[8]{0} dot(");
+    expect(&mixed, "loss = f32[] dot(v.f32, o)");
+    close_mixed(&mixed);
+}
+
 #define GATED(constant, quotient)                                                      \
     SUM "ENTRY main {\n w = f32[4,4] parameter(0)\n x = f32[8,4] parameter(1)\n"       \
         " y = f32[8,4] dot(x, w), " PRODUCT "\n n = f32[8,4] negate(y)\n"              \
@@ -350,6 +367,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_products_and_operators_between),
                                        cmocka_unit_test(test_moves_follow_the_smaller_type),
                                        cmocka_unit_test(test_data_is_unsafe),
+                                       cmocka_unit_test(test_small_products_stay),
                                        cmocka_unit_test(test_tables),
                                        cmocka_unit_test(test_logistic_function),
                                        cmocka_unit_test(test_constants_beyond_bf16),
