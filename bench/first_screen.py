@@ -17,7 +17,7 @@ import tempfile
 AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
 README, PICTURE = "README.md", "docs/overview.svg"
 COMMAND = re.compile(r"^    \$ automap (search .*) -o \S+\n", re.M)
-PARAMETERS = ["state['params']['layers'][{0..31}]['%s']['kernel']" % name for name in ("down", "gate", "query")]
+PARAMETERS = [r"state\['params'\]\['layers'\]\[.*\]\['%s'\]\['kernel'\]" % name for name in ("down", "gate", "query")]
 PLANS = ["this one", "data_parallel", "megatron", "megatron_sequence", "zero3", "context_zero3"]
 LABELS = {"this one": "this plan", "zero3": "zero3 (FSDP)"}
 LEFT, TOP, WIDTH, STEP = 210, 229, 520, 28  # of the bars, in pixels
@@ -34,12 +34,18 @@ def aligned(rows):
         yield "  ".join([cell.ljust(width) for cell, width in zip(row[:-1], widths)] + [row[-1].rjust(widths[-1])])
 
 
+def shown(table):
+    """The rows of a few weights, those with most layers, and the batch."""
+    for name in PARAMETERS:
+        yield max((row for row in table if re.fullmatch(name, row[0])), key=lambda row: int(row[-1]))
+    yield next(row for row in table if row[0] == "tokens")
+
+
 def screen(lines):
     """The shortened output."""
     head = next(k for k, line in enumerate(lines) if line.startswith("parameter "))
     table = [cells(line) for line in lines[head : lines.index("", head)]]
-    chosen = [row for row in table[1:] if row[0] in PARAMETERS or row[0] == "tokens"]
-    rows = list(aligned([table[0], *chosen]))
+    rows = list(aligned([table[0], *shown(table[1:])]))
     plans = [line.rstrip() for line in lines if any(line.startswith(name + " ") for name in ["plan", *PLANS])]
     plans = [line for line in plans if not line.endswith(".json")]
     memory = next(line for line in lines if line.startswith("memory "))
