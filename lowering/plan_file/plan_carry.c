@@ -337,9 +337,9 @@ AmStatus plan_names_carry(json_t *root, PlanContext *source, const char *file, A
     if (names && !parameters)
         return am_fail(error, AM_ERROR_INPUT, file,
                        "$.names: expected an object with parameters, instructions and borders");
-    bool is_same_module = sha256 && strcmp(sha256, source->sha256) == 0,
-         splits_layers = json_object_get(json_object_get(root, "rewriting"), "layers") != NULL;
-    if (!parameters || !sha256 || (is_same_module && !splits_layers)) return AM_OK;
+    const char *form = json_string_value(json_object_get(json_object_get(root, "rewriting"), "layers"));
+    bool is_same_module = sha256 && strcmp(sha256, source->sha256) == 0;
+    if (!parameters || !sha256 || (is_same_module && !(form && strcmp(form, "split") == 0))) return AM_OK;
     AmStatus status = plan_context_rewrite(&layers, source, rewriting, &own);
     rewriting.splits_layers = status == AM_OK;
     if (status == AM_ERROR_INFEASIBLE) layers = source;
