@@ -28,11 +28,13 @@
 #include "ir/encodings.h"
 #include "propagation/plan/plan.h"
 
-/* Allocations until one fails; 0 or less: none does. From then on `lasting` fails all. */
-static int64_t countdown;
-static bool armed, lasting, fired;
-static bool is_right; /* the result of a successful task */
-static int64_t live;  /* blocks of the heap that were not freed */
+/* Allocations until one fails; 0 or less: none does. From then on `lasting` fails all. Threads of a task
+ * allocate, too. */
+static _Atomic int64_t countdown;
+static bool armed, lasting;
+static _Atomic bool fired;
+static bool is_right;        /* the result of a successful task */
+static _Atomic int64_t live; /* blocks of the heap that were not freed */
 
 static bool fails(void) {
     if (!armed || --countdown > 0 || (fired && !lasting)) return false;
