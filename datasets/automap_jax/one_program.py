@@ -6,7 +6,7 @@ from jax.sharding import NamedSharding
 from .layers import Layers
 from .operators import compiler_options
 from .planning import FORMAT, constrain, mesh_of, partition, shardings
-from .step_graph import Constant, Graph, evaluate
+from .step_graph import Graph, evaluate, operand_arrays
 
 
 def is_one_program(document):
@@ -61,10 +61,10 @@ class OneProgram:
         graph = Graph(closed)
         self.shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in closed.in_avals]
 
-        def function(*arrays):
-            values = dict(zip(graph.inputs, arrays, strict=True))
+        def function(*leaves):
+            values = dict(zip(graph.inputs, leaves, strict=True))
             evaluate(graph.nodes, values)
-            return [value.value if isinstance(value, Constant) else values[value] for value in graph.outputs]
+            return operand_arrays(graph.outputs, values)
 
         return function
 

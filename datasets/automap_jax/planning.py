@@ -23,7 +23,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from . import graph_objects
 from .exporter import lower_traced, traced_step, write_files
-from .step_graph import Constant, Graph, evaluate
+from .step_graph import Graph, evaluate, operand_arrays
 
 FORMAT, STAGES = "automap-jax-1", "automap-jax-2"
 
@@ -150,8 +150,7 @@ def constrain(document, step, devices=None):
             evaluate([node], values)
             values.update((value, jax.lax.with_sharding_constraint(values[value], specs[value]))
                           for value in node.outputs if value in specs)
-        return jax.tree.structure(output).unflatten(
-            value.value if isinstance(value, Constant) else values[value] for value in graph.outputs)
+        return jax.tree.structure(output).unflatten(operand_arrays(graph.outputs, values))
 
     return constrained
 

@@ -16,7 +16,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.custom_derivatives import SymbolicZero
 
 from .operators import CHEAP
-from .step_graph import Constant, Graph, depending_results, evaluate, numbers
+from .step_graph import Constant, Graph, depending_results, evaluate, numbers, operand_arrays
 
 NAME = "automap"
 
@@ -109,7 +109,7 @@ class Derivative:
         for k, node in enumerate(self.graph.nodes):
             evaluate([node], values)
             values.update((value, checkpoint_name(values[value], NAME)) for value in self.named[k])
-        found = [value.value if isinstance(value, Constant) else values[value] for value in self.graph.outputs]
+        found = operand_arrays(self.graph.outputs, values)
         changes = iter(found[self.count:])
         return found[:self.count], [next(changes) if jax.numpy.issubdtype(result.dtype, jax.numpy.inexact)
                                     else np.zeros(np.shape(result), jax.dtypes.float0) for result in found[:self.count]]

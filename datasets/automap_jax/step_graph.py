@@ -69,10 +69,15 @@ class Graph:
         self.nodes = kept[::-1]
 
 
+def operand_arrays(operands, values):
+    """The arrays of operands: those of constants, or those in `values` {number: array}."""
+    return [value.value if isinstance(value, Constant) else values[value] for value in operands]
+
+
 def evaluate(nodes, values):
     """Adds the results of nodes to `values` {number: array}."""
     for node in nodes:
-        inputs = [value.value if isinstance(value, Constant) else values[value] for value in node.inputs]
+        inputs = operand_arrays(node.inputs, values)
         bound = node.primitive.get_bind_params(node.params)  # older versions of JAX: (functions, parameters)
         functions, params = bound if isinstance(bound, tuple) else ((), bound)
         results = node.primitive.bind(*functions, *inputs, **params)
