@@ -19,6 +19,7 @@
 #include "base/int_list.h"
 #include "base/integers.h"
 #include "cost/step/xla_memory.h"
+#include "lowering/program/program_edit.h"
 
 enum { MANY = -2, NONE = -1, SAME_ORDER = 1, MOST_IN_A_ROW = 500 };
 
@@ -46,14 +47,6 @@ typedef struct GraphBuilder {
     int32_t input_count, input_capacity, place_capacity;
 } GraphBuilder;
 
-/* Returns the value whose memory a value has. */
-static int32_t root_of(const Program *program, int32_t value) {
-    int32_t i;
-    while ((i = program->values[value].instruction) >= 0 && program->instructions[i].kind == PROGRAM_VIEW)
-        value = program->instructions[i].operands[0];
-    return value;
-}
-
 static const ProgramInstruction *producer_of(const Program *program, int32_t value) {
     int32_t i = program->values[value].instruction;
     return i < 0 ? NULL : &program->instructions[i];
@@ -73,14 +66,14 @@ static int32_t operand_count(const ProgramInstruction *instruction) {
 static int32_t operand_of(const Program *program, const ProgramInstruction *instruction, int32_t node,
                           int32_t k) {
     bool is_merged = instruction->kind == PROGRAM_COLLECTIVE;
-    return root_of(program, instruction->operands[is_merged ? node - instruction->first_result : k]);
+    return program_viewed(program, instruction->operands[is_merged ? node - instruction->first_result : k]);
 }
 
 /* Lists the nodes below a value, after their operands. */
 static AmStatus visit(GraphBuilder *self, int32_t value, int32_t *stack, int32_t *next, AmError *error) {
     const Program *program = self->program;
     int32_t depth = 0;
-    value = node_number(program, root_of(program, value));
+    value = node_number(program, program_viewed(program, value));
     if (self->seen[value] == 0) stack[depth++] = value, self->seen[value] = 1;
     while (depth > 0) {
         int32_t node = stack[depth - 1];
@@ -122,9 +115,9 @@ static bool is_taken_in(const ProgramInstruction *instruction) {
 }
 
 static bool is_constant(const Program *program, int32_t value) {
-    const ProgramInstruction *instruction = producer_of(program, root_of(program, value));
+    const ProgramInstruction *instruction = producer_of(program, program_viewed(program, value));
     while (instruction && instruction->opcode == IR_BROADCAST)
-        instruction = producer_of(program, root_of(program, instruction->operands[0]));
+        instruction = producer_of(program, program_viewed(program, instruction->operands[0]));
     return instruction && instruction->opcode == IR_CONSTANT;
 }
 
@@ -196,7 +189,7 @@ static bool is_unary(const Program *program, const ProgramInstruction *instructi
     int64_t elements = ir_shape_elements(&program->values[instruction->first_result].shape);
     int32_t arrays = 0;
     for (int32_t k = 0; k < instruction->operand_count; k++) {
-        int32_t operand = root_of(program, instruction->operands[k]);
+        int32_t operand = program_viewed(program, instruction->operands[k]);
         const ProgramInstruction *producer = producer_of(program, operand);
         bool repeats = producer && (producer->opcode == IR_BROADCAST || producer->opcode == IR_CONSTANT);
         arrays += !repeats && ir_shape_elements(&program->values[operand].shape) >= elements;
@@ -519,14 +512,14 @@ AmStatus xla_graph(XlaGraph *graph, const Program *program, const XlaPair *pairs
         bool is_pair = k >= program->roles->output_count;
         int32_t value = is_pair ? pairs[k - program->roles->output_count].value : program->outputs[k];
         if (value < 0) continue;
-        value = root_of(program, value);
+        value = program_viewed(program, value);
         self.is_unfusible[value] = graph->is_output[value] = true;
         TRY(visit(&self, value, stack, next, error));
     }
     find_buffers(&self);
     TRY(add_nodes(&self, error));
     for (int32_t k = 0; k < pair_count; k++) {
-        int32_t parameter = pairs[k].parameter, value = root_of(program, pairs[k].value);
+        int32_t parameter = pairs[k].parameter, value = program_viewed(program, pairs[k].value);
         bool is_new = graph->node_of[value] >= 0 && ir_shape_bytes(&program->values[value].shape) ==
                                                         ir_shape_bytes(&program->values[parameter].shape);
         if (!is_new || graph->is_update[value]) continue;

@@ -96,7 +96,7 @@ bool stack_find(LoopStack *stack, const JoinedLoops *loops, int32_t operand) {
     const ProgramInstruction *first_loop = &program->instructions[loops->first];
     const ProgramInstruction *second_loop = &program->instructions[loops->second];
     const Program *writes = first_loop->regions.programs[0], *reads = second_loop->regions.programs[0];
-    int32_t value = program_viewed(program, loops->uses.producer, second_loop->operands[operand]);
+    int32_t value = program_viewed(program, second_loop->operands[operand]);
     bool is_kept = reads->outputs[operand] == reads->parameters[operand];
     if (loops->uses.producer[value] != loops->first || !is_kept) return false;
     int32_t result = value - first_loop->first_result, p = first_loop->loop.carried[result];

@@ -47,7 +47,7 @@ AmStatus stacks_count_spare(const JoinedLoops *loops, const LoopStack *stacks, i
     for (int32_t k = 0; k < count; k++) {
         int32_t written = body->outputs[first_loop->loop.carried[stacks[k].result]];
         const ProgramInstruction *write = &body->instructions[loops->in_first.producer[written]];
-        kept_value[stacks[k].result] = program_viewed(body, loops->in_first.producer, write->operands[1]);
+        kept_value[stacks[k].result] = program_viewed(body, write->operands[1]);
         self.is_kept[kept_value[stacks[k].result]] = true;
     }
     find_had(&self);

@@ -669,7 +669,7 @@ static AmStatus fuse(Program *program, Arena *scratch, AmError *error) {
     program->execution.row_group_count = 0;
     if (!program->execution.fuses_rows) return AM_OK;
     TRY(program_delay_steps(program, &self.graph, error));
-    return program_find_row_groups(program, self.graph.producer, error);
+    return program_find_row_groups(program, error);
 }
 
 AmStatus program_fuse(Program *program, AmError *error) {

@@ -13,9 +13,8 @@ AmStatus program_absorb_transposes(Program *program, AmError *error);
 /* Fuses: sums into the products that make their terms, element-wise chains into fusions, steps in order.
  * Deterministic, linear but for the ordering heap. */
 AmStatus program_fuse(Program *program, AmError *error);
-/* Finds row groups among the steps; program_fuse() calls it where execution.fuses_rows is set. `producer`
- * [value]: the instruction that makes it, -1 for parameters. */
-AmStatus program_find_row_groups(Program *program, const int32_t *producer, AmError *error);
+/* Finds row groups among the steps; program_fuse() calls it where execution.fuses_rows is set. */
+AmStatus program_find_row_groups(Program *program, AmError *error);
 /* Returns whether a step of a group of `rows` rows reads an operand only in the rows that it computes. */
 bool program_reads_by_rows(const Program *program, const ProgramStep *step, int32_t operand, int64_t rows);
 /* Plans offsets for all values: parameters first, temporaries best-fit by lifetime, in-place where a step's

@@ -20,18 +20,12 @@ enum { ROWS_AT_ONCE = 1024 }; /* elements that an element-wise kernel takes at o
 
 typedef struct RowGroupFinder {
     Program *program;
-    const int32_t *producer;
     int32_t *made_at; /* [value]: step that makes it, or -1 */
     int32_t *seen;    /* [value]: the last candidate group that reads it, counted from 1 */
     int32_t candidate;
     int64_t rows;       /* of the candidate */
     int32_t first, end; /* its steps */
 } RowGroupFinder;
-
-/* Returns the value whose memory a view shows. */
-static int32_t root_of(const RowGroupFinder *self, int32_t value) {
-    return program_viewed(self->program, self->producer, value);
-}
 
 static int64_t elements_of(const RowGroupFinder *self, int32_t value) {
     return ir_shape_elements(&self->program->values[value].shape);
@@ -110,7 +104,8 @@ static bool reads_rows(const RowGroupFinder *self, int32_t s, int32_t first, int
     const Program *program = self->program;
     const ProgramStep *step = &program->execution.steps[s];
     for (int32_t k = 0; k < program_step_operands(program, step); k++)
-        if (is_made_in(self, root_of(self, program_step_operand(program, step, k)), first, end) &&
+        if (is_made_in(self, program_viewed(self->program, program_step_operand(program, step, k)), first,
+                       end) &&
             !program_reads_by_rows(program, step, k, self->rows))
             return false;
     return true;
@@ -125,14 +120,15 @@ static bool has_long_rows(const RowGroupFinder *self, int32_t root) {
 static void see(RowGroupFinder *self, int32_t s) {
     const ProgramStep *step = &self->program->execution.steps[s];
     for (int32_t k = 0; k < program_step_operands(self->program, step); k++)
-        self->seen[root_of(self, program_step_operand(self->program, step, k))] = self->candidate;
+        self->seen[program_viewed(self->program, program_step_operand(self->program, step, k))] =
+            self->candidate;
 }
 
 /* Returns whether the step reads a value of the group, or one with long rows that the group reads too. */
 static bool shares_operand(const RowGroupFinder *self, int32_t s) {
     const ProgramStep *step = &self->program->execution.steps[s];
     for (int32_t k = 0; k < program_step_operands(self->program, step); k++) {
-        int32_t root = root_of(self, program_step_operand(self->program, step, k));
+        int32_t root = program_viewed(self->program, program_step_operand(self->program, step, k));
         if (is_made_in(self, root, self->first, self->end)) return true;
         if (self->seen[root] == self->candidate && has_long_rows(self, root)) return true;
     }
@@ -173,7 +169,7 @@ static bool saves_bytes(RowGroupFinder *self) {
     for (int32_t s = self->first; s < self->end; s++) {
         const ProgramStep *step = &program->execution.steps[s];
         for (int32_t k = 0; k < program_step_operands(program, step); k++) {
-            int32_t root = root_of(self, program_step_operand(program, step, k));
+            int32_t root = program_viewed(self->program, program_step_operand(program, step, k));
             if (has_long_rows(self, root) &&
                 (self->seen[root] == reads || is_made_in(self, root, self->first, self->end)))
                 return true;
@@ -215,7 +211,7 @@ static void find_internal(const RowGroupFinder *self, bool *shared) {
     for (int32_t s = 0; s < program->execution.step_count; s++) {
         const ProgramStep *step = &program->execution.steps[s];
         for (int32_t k = 0; k < program_step_operands(program, step); k++) {
-            int32_t root = root_of(self, program_step_operand(program, step, k));
+            int32_t root = program_viewed(self->program, program_step_operand(program, step, k));
             int32_t made_at = self->made_at[root];
             shared[root] |= made_at < 0 || program->execution.steps[made_at].row_group != step->row_group;
         }
@@ -223,11 +219,11 @@ static void find_internal(const RowGroupFinder *self, bool *shared) {
     for (int32_t i = 0; i < program->instruction_count; i++)
         for (int32_t k = 0;
              program->instructions[i].compute.place && k < program->instructions[i].operand_count; k++)
-            shared[root_of(self, program->instructions[i].operands[k])] = true;
+            shared[program_viewed(self->program, program->instructions[i].operands[k])] = true;
     for (int32_t k = 0; k < program->roles->output_count; k++)
-        if (program->outputs[k] >= 0) shared[root_of(self, program->outputs[k])] = true;
+        if (program->outputs[k] >= 0) shared[program_viewed(self->program, program->outputs[k])] = true;
     for (int32_t k = 0; k < program->execution.update_count; k++)
-        shared[root_of(self, program->execution.updates[k].value)] = true;
+        shared[program_viewed(self->program, program->execution.updates[k].value)] = true;
     for (int32_t v = 0; v < program->value_count; v++) {
         bool is_of_group = self->made_at[v] >= 0 && program->execution.steps[self->made_at[v]].row_group > 0;
         if (is_of_group && !shared[v] && program->values[v].kind == PROGRAM_VALUE_TEMPORARY)
@@ -235,10 +231,9 @@ static void find_internal(const RowGroupFinder *self, bool *shared) {
     }
 }
 
-AmStatus program_find_row_groups(Program *program, const int32_t *producer, AmError *error) {
+AmStatus program_find_row_groups(Program *program, AmError *error) {
     Arena *arena = program->arena;
     RowGroupFinder self = {.program = program,
-                           .producer = producer,
                            .made_at = ARENA_ARRAY(arena, int32_t, program->value_count + 1),
                            .seen = ARENA_ARRAY(arena, int32_t, program->value_count + 1)};
     bool *shared = ARENA_ARRAY(arena, bool, program->value_count + 1);

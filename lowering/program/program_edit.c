@@ -37,9 +37,10 @@ AmStatus program_uses(ProgramUses *uses, Arena *arena, const Program *program, A
     return AM_OK;
 }
 
-int32_t program_viewed(const Program *program, const int32_t *producer, int32_t value) {
-    while (producer[value] >= 0 && program->instructions[producer[value]].kind == PROGRAM_VIEW)
-        value = program->instructions[producer[value]].operands[0];
+int32_t program_viewed(const Program *program, int32_t value) {
+    int32_t i;
+    while ((i = program->values[value].instruction) >= 0 && program->instructions[i].kind == PROGRAM_VIEW)
+        value = program->instructions[i].operands[0];
     return value;
 }
 

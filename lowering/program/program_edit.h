@@ -15,8 +15,8 @@ typedef struct ProgramUses {
 int32_t program_add_value(Program *program, const ProgramValue *value);
 /* Finds producers and users of all values, in the arena. */
 AmStatus program_uses(ProgramUses *uses, Arena *arena, const Program *program, AmError *error);
-/* Returns the value of which `value` is a view, or `value` itself. `producer`: as in ProgramUses. */
-int32_t program_viewed(const Program *program, const int32_t *producer, int32_t value);
+/* Returns the value of which `value` is a view, or `value` itself. */
+int32_t program_viewed(const Program *program, int32_t value);
 /* Replaces the list of instructions by list[count], a selection and order of the present ones. */
 AmStatus program_relist(Program *program, const int32_t *list, int32_t count, AmError *error);
 
