@@ -67,7 +67,7 @@ static const struct Conflict {
     {FOR, PAPER, "only --objective time has targets"},
     {OFFLOAD, FOR_RESIDENT, "the target has no offloaded optimizer state"},
     {OFFLOAD, PAPER, "its plans keep optimizer state on the devices"},
-    {OFFLOAD, INIT_PLAN, "the latter says where optimizer state lies"},
+    {OFFLOAD, INIT_PLAN, "the initial plan decides on offloading"},
     {ONE_BASELINE, OTHER_SEARCHER, "a baseline is priced without a search"},
     {ONE_BASELINE, FOR_TRAINER, "strategies of the trainer are searched"},
     {EVALUATIONS, EXHAUSTIVE, "every plan is priced"},

@@ -173,8 +173,8 @@ static AmStatus check_storage(TrainerReader *self) {
         if (self->plan->stages[s].offloads_optimizer != self->plan->stages[0].offloads_optimizer)
             return am_fail(
                 self->error, AM_ERROR_INFEASIBLE, "",
-                "%s keep optimizer state of all stages or of none in the host's memory, and stages 0 "
-                "and %d of the plan differ; " TRAINER_REMEDY,
+                "%s offload the optimizer state of all stages or of no stage, and stages 0 and %d of the "
+                "plan differ; " TRAINER_REMEDY,
                 self->row->form, s, self->row->name);
     }
     return AM_OK;
