@@ -38,7 +38,8 @@ static _Atomic int64_t live; /* blocks of the heap that were not freed */
 
 static bool fails(void) {
     if (!armed || --countdown > 0 || (fired && !lasting)) return false;
-    return fired = true;
+    fired = true;
+    return true;
 }
 
 void *__real_malloc(size_t bytes);
