@@ -523,7 +523,8 @@ AmStatus search_add_floor(SearchContext *self, AmError *error) {
         spent.budget.has_cap = true;
         spent.budget.cap = spent.budget.used = 0;
         options.searcher = SEARCHER_ANNEAL; /* takes baselines */
-        AmStatus status = search_add_each_number(&found, &bound, &spent, &options, 1, &refusal);
+        AmStatus status =
+            search_add_each_number(&found, &bound, &spent, &options, &(NumbersRound){.size = 1}, &refusal);
         TRY(search_check_part(status, &refusal, error));
         if (!options.request->method.no_seeds)
             TRY(search_add_stage_baselines(&found, &spent, found.has_baselines, NULL, &options, error));

@@ -12,7 +12,7 @@
 #include "planners/single_stage/single_stage_search.h"
 
 AmStatus search_add_each_number(SearchResult *result, double *bound, SearchContext *self,
-                                const SearchOptions *options, int64_t size, AmError *error) {
+                                const SearchOptions *options, const NumbersRound *round, AmError *error) {
     const MicroBatching *settings = self->settings;
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
     int32_t count = micro_batches_numbers(numbers, self->whole, settings->micro_batches);
@@ -20,10 +20,14 @@ AmStatus search_add_each_number(SearchResult *result, double *bound, SearchConte
     AmError first = {0};
     *bound = INFINITY;
     for (int32_t k = 0; k < count && (k == 0 || !budget_is_over(&self->budget)); k++) {
-        SearchOptions part = search_part(options, &self->budget, size / count > 0 ? size / count : 1);
+        int64_t share = round->size / count;
+        SearchOptions part = search_part(options, &self->budget, share > 0 ? share : 1);
+        part.seed += (uint64_t)round->number * SEARCH_SEED_STEP;
         if (count > 1 && options->limits.seconds > 0) part.limits.seconds /= count - k;
-        if (count > 1 && part.nested.purpose == PURPOSE_ALL_ROUNDS) part.nested.purpose = PURPOSE_RESULT;
-        if (count > 1) part.nested.climbs = NULL;
+        if (count == 1 && round->runs_all_rounds) {
+            part.nested.purpose = PURPOSE_ALL_ROUNDS;
+            part.nested.climbs = self->whole;
+        }
         MicroBatching here = {.micro_batches = numbers[k],
                               .relaxations = settings->relaxations,
                               .recomputed = settings->recomputed,
@@ -58,33 +62,30 @@ AmStatus search_micro_batches(SearchContext *self, AmError *error) {
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
     int32_t count = micro_batches_numbers(numbers, self->whole, self->settings->micro_batches);
     int64_t standard = search_evaluations_for(options->searcher, ir_represented(self->whole->canonical));
-    int64_t size = options->limits.evaluations;
     bool is_one = options->searcher == SEARCHER_RANDOM && options->limits.evaluations == 0;
     bool is_capped = (search_method_has_rounds(options->searcher) || options->searcher == SEARCHER_EXACT) &&
                      options->nested.purpose != PURPOSE_TRIAL && !is_one;
     double bound = NAN;
     AmError refusal = {0};
-    SearchOptions part = *options;
-    if (is_capped) size = standard - plan_climb_reserve(options, standard);
-    if (is_capped) part.nested.purpose = PURPOSE_ALL_ROUNDS;
-    part.nested.climbs = is_capped ? self->whole : NULL;
-    if (is_capped)
+    NumbersRound round = {.size = options->limits.evaluations, .runs_all_rounds = is_capped};
+    if (is_capped) {
+        round.size = standard - plan_climb_reserve(options, standard);
         budget_set_cap(&self->budget,
                        options->limits.evaluations > 0 ? options->limits.evaluations : standard);
-    for (int32_t round = 0;; round++, size *= 2) {
+    }
+    for (;; round.number++, round.size *= 2) {
         SearchResult found = {.model_gap = NAN};
         AmError failure = {0};
         int64_t before = self->budget.used;
         double round_bound;
-        part.seed = options->seed + (uint64_t)round * SEARCH_SEED_STEP;
-        AmStatus status = search_add_each_number(&found, &round_bound, self, &part, size, &failure);
+        AmStatus status = search_add_each_number(&found, &round_bound, self, options, &round, &failure);
         TRY(search_check_part(status, &failure, error));
-        if (round == 0) refusal = failure;
+        if (round.number == 0) refusal = failure;
         if (isnan(bound) || round_bound > bound) bound = round_bound;
         if (count > 1) TRY(search_add_climb(&found, self, false, error));
         search_result_merge(result, &found);
         bool is_done =
-            count == 1 || !self->budget.has_cap || self->budget.used == before || round == MOST_ROUNDS;
+            count == 1 || !self->budget.has_cap || self->budget.used == before || round.number == MOST_ROUNDS;
         if (is_done || budget_is_over(&self->budget) || found.interrupted) break;
     }
     result->evaluations = self->budget.used;

@@ -64,7 +64,8 @@ static AmStatus add_stage_of(Round *self, int32_t micro_batches, AmError *error)
     if (single.limits.evaluations > 0) size = single.limits.evaluations - result->evaluations;
     if (size < 1) return AM_OK;
     if (result->plan) single.nested.known.rival_seconds = result->plan->predicted_step_seconds;
-    AmStatus status = search_add_each_number(&found, &bound, &part, &single, size, &failure);
+    AmStatus status =
+        search_add_each_number(&found, &bound, &part, &single, &(NumbersRound){.size = size}, &failure);
     TRY(search_check_part(status, &failure, error));
     merge_one_stage(self, &found);
     search->budget.is_cut |= part.budget.is_cut;

@@ -185,7 +185,8 @@ static void put_off(FormSearch *self) {
     }
 }
 
-AmStatus form_search(FormSearch *self, AmError *error) {
+/* Searches the forms, without a further attempt if nothing fits. */
+static AmStatus search_forms(FormSearch *self, AmError *error) {
     const SearchResult *result = self->result;
     AmStatus status = AM_ERROR_INFEASIBLE;
     AmError refusal = {0};
@@ -215,4 +216,49 @@ AmStatus form_search(FormSearch *self, AmError *error) {
     if (!finishes_later(self)) return AM_OK;
     return plan_search_finish(self->result, self->arena, self->whole, self->cluster, &self->options,
                               &self->batching, error);
+}
+
+/* ---- optimizer state in the host's memory ---- */
+
+/* Returns whether plans with optimizer state in the host's memory are searched after others. */
+static bool may_offload(const FormSearch *self) {
+    const SearchRequest *request = self->options.request;
+    const Cluster *cluster = self->cluster;
+    bool has_state = false, has_hosts = true;
+    for (int32_t p = 0; p < self->whole->roles->parameter_count; p++)
+        has_state |= self->whole->roles->parameters[p].role == IR_ROLE_OPTIMIZER;
+    for (int32_t s = 0; s < cluster->server_count; s++)
+        has_hosts &=
+            cluster->servers[s].host_bytes_per_second > 0 && cluster->servers[s].host_memory_bytes > 0;
+    return request->offload == OFFLOAD_AUTO && request->constraints.target == TARGET_AUTOMAP && has_state &&
+           has_hosts && request->objective == OBJECTIVE_TIME && !request->explores_prices &&
+           search_method_explores(self->options.searcher) && !stop_wanted(&self->budget.stop);
+}
+
+AmStatus form_search(FormSearch *self, AmError *error) {
+    AmError refusal = {0}, again = {0};
+    PlanContext *whole = self->whole;
+    AmStatus status = search_forms(self, &refusal);
+    if (status != AM_ERROR_INFEASIBLE || !self->result->nearest || !may_offload(self))
+        return am_pass_error(status, &refusal, error);
+    const SearchResult failed = *self->result;
+    const SearchOptions options = self->options;
+    SearchRequest *request = ARENA_ARRAY(self->arena, SearchRequest, 1);
+    if (!request) return am_fail_memory(error, (int64_t)sizeof *request);
+    self->options = search_with_request(&options, request);
+    request->constraints.offloads_optimizer = true;
+    request->space.initial = NULL;
+    self->budget.used = 0;
+    self->whole = whole;
+    AmStatus second = search_forms(self, &again);
+    if (second == AM_OK || second == AM_INTERRUPTED) {
+        self->result->evaluations += failed.evaluations;
+        self->result->search_seconds += failed.search_seconds;
+        if (self->result->plan) self->result->plan->evaluations = self->result->evaluations;
+        return am_pass_error(second, &again, error);
+    }
+    if (second != AM_ERROR_INFEASIBLE) return am_pass_error(second, &again, error);
+    *self->result = failed;
+    self->options = options;
+    return am_pass_error(status, &refusal, error);
 }

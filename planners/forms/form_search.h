@@ -30,7 +30,9 @@ typedef struct FormSearch {
     Budget budget;
 } FormSearch;
 
-/* Searches the forms. AM_ERROR_INFEASIBLE: no plan of any form fits; the reason is that of the last one. */
+/* Searches the forms; if no plan fits, once more with optimizer state in the host's memory, in as many
+ * evaluations, where the request leaves that open (OFFLOAD_AUTO). AM_ERROR_INFEASIBLE: no plan of any form
+ * fits; the reason is that of the last one. */
 AmStatus form_search(FormSearch *self, AmError *error);
 
 /* Returns whether the limits allow a further search. */

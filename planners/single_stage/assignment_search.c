@@ -72,7 +72,7 @@ struct AssignmentSearch {
 static AmStatus open_policy(AssignmentSearch *self, AmError *error) {
     const SearchOptions *options = self->stages->options;
     AgentSettings settings = assignment_settings();
-    settings.seed = options->seed;
+    settings.seed = self->stages->rounds.seed;
     settings.device = options->request->method.device;
     settings.learning_rate = LEARNING_RATE;
     settings.batch = 16;
@@ -107,7 +107,7 @@ AmStatus assignment_search_open(AssignmentSearch **search, SingleStageSearch *st
     self->most_meshes = meshes;
     self->temperature = FIRST_TEMPERATURE;
     self->strictness = 1;
-    random_seed(&self->random, stages->options->seed);
+    random_seed(&self->random, stages->rounds.seed);
     return open_policy(self, error);
 }
 

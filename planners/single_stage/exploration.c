@@ -96,7 +96,7 @@ static AmStatus explore_problem(const Exploration *exploration, const Screening 
      * reach. */
     int64_t share = problem->budget.limit;
     if (!options->request->method.no_polish) problem->budget.limit = before + (share - before) / 3 + 1;
-    if (exploration->explore) TRY(exploration->explore(problem, options, error));
+    if (exploration->explore) TRY(exploration->explore(problem, exploration->search->rounds.seed, error));
     problem->budget.limit = share;
     return options->request->method.no_polish ? AM_OK : polish_climb(problem, error);
 }
@@ -113,7 +113,7 @@ static void screen_task(void *user, int32_t k) {
     ExplorationTask *task = &exploration->tasks[k];
     const SingleStageSearch *search = exploration->search;
     if (!search->options->request->method.no_seeds)
-        task->status = screen_search(&exploration->screenings[k], search->problems[k], search->options->seed,
+        task->status = screen_search(&exploration->screenings[k], search->problems[k], search->rounds.seed,
                                      &task->error);
 }
 

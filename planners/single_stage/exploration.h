@@ -7,7 +7,7 @@
 #include "planners/single_stage/single_stage_state.h"
 
 /* Searches plans of one problem, until it is exhausted or problem_must_stop(). */
-typedef AmStatus ExploreFunction(StageProblem *problem, const SearchOptions *options, AmError *error);
+typedef AmStatus ExploreFunction(StageProblem *problem, uint64_t seed, AmError *error);
 
 /* Spends the evaluations of a round on all meshes, by successive halving. */
 AmStatus exploration_search(SingleStageSearch *self, ExploreFunction *explore, AmError *error);

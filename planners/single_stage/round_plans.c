@@ -24,6 +24,8 @@ AmStatus single_stage_plan(SingleStageSearch *self, const StageProblem *problem,
     problem_stage(problem, axis_plan, self->arena, stage);
     if (single_stage_recomputation(self)) stage->recompute = *single_stage_recomputation(self);
     search_describe_plan(*plan, self->context, self->cluster, self->options);
+    (*plan)->space = plan_space_name(self->space);
+    (*plan)->seed = self->rounds.seed;
     (*plan)->stages = stage;
     (*plan)->predicted = ARENA_ARRAY(self->arena, PlanDevicePrediction, problem->mesh.device_count);
     if (self->arena->failed) return am_fail_memory(error, problem->mesh.device_count);

@@ -21,7 +21,7 @@ void random_axis_plan(const StageProblem *problem, Random *random, AxisPlan *axi
 /* Takes the first random plan that fits, or the best of a number given by the user. */
 static AmStatus search_random(SingleStageSearch *self, AmError *error) {
     Random random;
-    random_seed(&random, self->options->seed);
+    random_seed(&random, self->rounds.seed);
     bool is_one = self->options->limits.evaluations == 0;
     for (int64_t tries = 0; tries < BUDGET_REPEATS * self->budget.limit && !single_stage_must_end(self);
          tries++) {
@@ -59,12 +59,8 @@ static AmStatus search_agent(SingleStageSearch *self, AmError *error) {
     return am_fail(error, AM_ERROR_USAGE, "", "--searcher agent cuts pipelines: it goes with --space hybrid");
 }
 
-static AmStatus explore_anneal(StageProblem *problem, const SearchOptions *options, AmError *error) {
-    return anneal_search(problem, options->seed, error);
-}
-
-static AmStatus explore_greedy(StageProblem *problem, const SearchOptions *options, AmError *error) {
-    (void)options;
+static AmStatus explore_greedy(StageProblem *problem, uint64_t seed, AmError *error) {
+    (void)seed;
     return greedy_search(problem, error);
 }
 
@@ -78,9 +74,9 @@ typedef struct SearchMethod {
 } SearchMethod;
 
 static const SearchMethod methods[SEARCHER_COUNT] = {
-    [SEARCHER_AUTO] = {exploration_search, explore_anneal, NULL, true, true},
+    [SEARCHER_AUTO] = {exploration_search, anneal_search, NULL, true, true},
     [SEARCHER_DQN] = {exploration_by_policy, NULL, NULL, true, true},
-    [SEARCHER_ANNEAL] = {exploration_search, explore_anneal, NULL, true, true},
+    [SEARCHER_ANNEAL] = {exploration_search, anneal_search, NULL, true, true},
     [SEARCHER_GREEDY] = {exploration_search, explore_greedy, NULL, true, true},
     [SEARCHER_EXACT] = {NULL, NULL, exact_search, true, false},
     [SEARCHER_EXHAUSTIVE] = {NULL, NULL, exhaustive_search, true, false},

@@ -16,7 +16,7 @@
 AmStatus single_stage_problem(StageProblem **problem, const SingleStageSearch *self, const Mesh *mesh,
                               int64_t limit, AmError *error) {
     const SearchOptions *options = self->options;
-    const ProblemSettings settings = {.space = options->kind,
+    const ProblemSettings settings = {.space = self->space,
                                       .constraints = options->request->constraints,
                                       .budget = {.limit = limit, .stop = self->budget.stop},
                                       .watch = options->request->callbacks.watch,
@@ -150,11 +150,11 @@ enum { LEAST_NEW = 16 };
 
 /* Sets the evaluations and the seed of a round. The first has as many as the options say, each further one as
  * many as all before together: sizes that do not depend on the cap. */
-static void begin_round(SingleStageSearch *self, SearchOptions *single, int32_t round) {
+static void begin_round(SingleStageSearch *self, int32_t round) {
     int64_t size = self->rounds.size;
     for (int32_t k = 1; k < round && size < MOST_SIZE; k++) size *= 2;
-    single->seed = self->rounds.seed + (uint64_t)round * SEARCH_SEED_STEP;
-    self->rounds.for_overrides = override_evaluations(single, size);
+    self->rounds.seed = self->options->seed + (uint64_t)round * SEARCH_SEED_STEP;
+    self->rounds.for_overrides = override_evaluations(self->options, size);
     self->shares.left = single_stage_share_evaluations(self, size - self->rounds.for_overrides);
     self->shares.are_wanted = self->shares.left > 0;
     self->budget.limit =
@@ -163,22 +163,23 @@ static void begin_round(SingleStageSearch *self, SearchOptions *single, int32_t 
 
 /* Runs one round after the other until the cap ends them or a round finds few new plans; without a cap, one
  * round. */
-static AmStatus run_rounds(SingleStageSearch *self, SearchOptions *single, AmError *error) {
+static AmStatus run_rounds(SingleStageSearch *self, AmError *error) {
+    const SearchOptions *options = self->options;
     for (int32_t round = 0;; round++) {
         int64_t before = single_stage_evaluations(self) - self->climbs.used;
-        begin_round(self, single, round);
+        begin_round(self, round);
         int64_t wanted =
             (self->budget.limit + self->rounds.for_overrides - before - self->climbs.used) / LEAST_NEW;
         if (round == 0) TRY(single_stage_share_baselines(self, 1, error));
         TRY(search_method_run(self, error));
         self->result->interrupted = single_stage_is_interrupted(self);
-        bool needs_plan = self->options->nested.known.rival_seconds == 0 && !single_stage_has_baseline(self);
+        bool needs_plan = options->nested.known.rival_seconds == 0 && !single_stage_has_baseline(self);
         if (single_stage_must_end(self) && needs_plan) TRY(find_any_plan(self, error));
         TRY(baseline_price_all(self, error));
         TRY(single_stage_end_round(self, error));
         bool is_new = single_stage_evaluations(self) - self->climbs.used - before > wanted &&
-                      search_method_has_rounds(single->searcher);
-        bool is_left = single->nested.purpose == PURPOSE_ALL_ROUNDS && !self->budget.is_cut &&
+                      search_method_has_rounds(options->searcher);
+        bool is_left = options->nested.purpose == PURPOSE_ALL_ROUNDS && !self->budget.is_cut &&
                        single_stage_left(self) > 0;
         if (!is_new || !is_left || single_stage_must_end(self)) return AM_OK;
     }
@@ -218,12 +219,12 @@ AmStatus single_stage_baselines(SearchResult *result, bool *is_left_out, Arena *
                                 const PlanContext *context, const Cluster *cluster,
                                 const SearchOptions *options, AmError *error) {
     const double near = 1.1; /* such a baseline may be the fastest with unequal shares */
-    SearchOptions single = *options;
-    single.kind = SPACE_SINGLE_STAGE;
     SingleStageSearch self = {.arena = arena,
                               .context = context,
                               .cluster = cluster,
-                              .options = &single,
+                              .options = options,
+                              .space = SPACE_SINGLE_STAGE,
+                              .rounds.seed = options->seed,
                               .result = result,
                               .budget =
                                   budget_begin(&options->limits, 1, options->request->callbacks.interrupted)};
@@ -259,8 +260,6 @@ AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanConte
                              const Cluster *cluster, const SearchOptions *options, AmError *error) {
     const SearchRequest *request = options->request;
     double start = clock_seconds();
-    SearchOptions single = *options;
-    if (single.kind == SPACE_AUTO) single.kind = SPACE_SINGLE_STAGE;
     bool method_takes_baselines = search_method_takes_baselines(options->searcher);
     bool is_repeated = options->nested.purpose == PURPOSE_FIRST_PLANS;
     *result = (SearchResult){.model_gap = NAN};
@@ -268,7 +267,8 @@ AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanConte
         .arena = arena,
         .context = context,
         .cluster = cluster,
-        .options = &single,
+        .options = options,
+        .space = options->kind == SPACE_AUTO ? SPACE_SINGLE_STAGE : options->kind,
         .result = result,
         .rounds.size = options->limits.evaluations > 0
                            ? options->limits.evaluations
@@ -284,7 +284,7 @@ AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanConte
     for (int32_t e = 0; e < BASELINE_COUNT; e++) self.baselines[e].is_priced = is_repeated;
     if (method_takes_baselines) TRY_OR_FAIL(baseline_price_all(&self, error));
     search_watch_phase(request->callbacks.watch, SEARCH_PHASE_SINGLE_STAGE);
-    if (budget_left(&self.budget) > 0) TRY_OR_FAIL(run_rounds(&self, &single, error));
+    if (budget_left(&self.budget) > 0) TRY_OR_FAIL(run_rounds(&self, error));
     else TRY_OR_FAIL(baseline_price_all(&self, error));
     result->has_baselines = method_takes_baselines && !is_repeated && !single_stage_must_end(&self);
     status = single_stage_finish(&self, start, error);
@@ -314,6 +314,8 @@ AmStatus pipeline_baseline_search(SearchResult *result, Arena *arena, const Plan
                               .context = context,
                               .cluster = cluster,
                               .options = options,
+                              .space = options->kind,
+                              .rounds.seed = options->seed,
                               .result = result,
                               .budget =
                                   budget_begin(&options->limits, options->skip_bound ? 1 : SEARCHING_SHARE,

@@ -41,8 +41,8 @@ typedef struct SingleStageClimbs {
 typedef struct SingleStageRounds {
     int64_t size;          /* evaluations of the first round */
     int64_t for_overrides; /* evaluations of the present round for overrides (override_search.h) */
-    uint64_t seed;
-    bool has_episode; /* SEARCHER_AUTO: the policy's plans are priced */
+    uint64_t seed;         /* of the present round */
+    bool has_episode;      /* SEARCHER_AUTO: the policy's plans are priced */
 } SingleStageRounds;
 
 /* A baseline as priced on its own mesh. */
@@ -59,6 +59,7 @@ typedef struct SingleStageSearch {
     const PlanContext *context;
     const Cluster *cluster;
     const SearchOptions *options;
+    PlanSpace space; /* that of the options, SPACE_SINGLE_STAGE for SPACE_AUTO */
     /* -- the result -- */
     SearchResult *result; /* its pool has the plans of all rounds */
     AmError refusal;      /* of the first plan that the user's decisions exclude */
