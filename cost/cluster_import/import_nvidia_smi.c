@@ -125,7 +125,7 @@ static AmStatus read_body(MatrixReader *self, const char *at) {
     return AM_OK;
 }
 
-/* NVLinks of the pair, 0: none. */
+/* Returns the number of NVLinks of the pair. */
 static int32_t links_between(const MatrixReader *self, int32_t a, int32_t b) {
     int16_t cell = self->cells[a * self->count + b];
     return cell < 0 ? -cell : 0;

@@ -170,7 +170,7 @@ static int32_t most_rings(const Ways *self, double unit) {
     return (int32_t)most;
 }
 
-/* As many as there is room for; for all groupings. */
+/* Finds as many rings as there is room for, for all groupings. */
 static AmStatus find_rings(CollectiveGroup *group, Arena *arena, const Cluster *cluster, Ways *ways,
                            AmError *error) {
     RingSearch search = {.ways = ways, .unit = narrowest_hop(ways)};

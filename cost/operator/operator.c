@@ -39,8 +39,7 @@ static double array_bytes(const IrShape *shape) {
     return bytes;
 }
 
-/* FLOPs of a local instruction: the shard's operands and results in the place
- * of the canonical instruction's. */
+/* Returns the FLOPs of a local instruction, with the shapes of the shards. */
 static double instruction_flops(const Program *program, const ProgramInstruction *instruction) {
     IrShape operands[MOST_PRICED_OPERANDS], results[MOST_PRICED_OPERANDS];
     int32_t count = instruction->operand_count, result_count = instruction->result_count;

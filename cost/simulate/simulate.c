@@ -96,7 +96,7 @@ static AmStatus lower_within(PlanCosts *self, const uint8_t *gradients, const Si
     return AM_OK;
 }
 
-/* As plan_costs_lower(), until a stage is busy for more than `options->most_seconds`. */
+/* Does the work of plan_costs_lower() until a stage is busy for more than `options->most_seconds`. */
 static AmStatus plan_costs_lower_within(PlanCosts **result, Arena *arena, const PlanRanks *ranks,
                                         const Cluster *cluster, const SimulationOptions *options,
                                         double *busy, AmError *error) {

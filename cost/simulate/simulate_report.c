@@ -19,7 +19,7 @@ static double busy_fraction(const Simulation *simulation, const SimulatedDevice 
     return simulation_busy_fraction(device->compute_seconds, simulation->step_seconds);
 }
 
-/* FLOPs per second of useful work, all devices together. */
+/* Returns the FLOPs per second of useful work, all devices together. */
 static double flops_per_second(const Simulation *simulation) {
     return simulation->step_seconds > 0 ? simulation->flops / simulation->step_seconds : 0;
 }

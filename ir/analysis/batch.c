@@ -83,7 +83,7 @@ static void tie_reshape(const Batch *batch, int32_t value, int32_t operand) {
     }
 }
 
-/* Operand dimensions that a reduction keeps, in order, are the result's. */
+/* Ties the operand dimensions that a reduction keeps, in order, to those of the result. */
 static void tie_kept(const Batch *batch, int32_t value, int32_t operand, const IrAttributes *attributes) {
     const IrShape *from = shape_of(batch, operand);
     for (int32_t d = 0, kept = 0; d < from->rank && from->type != DTYPE_TUPLE; d++)
@@ -116,7 +116,8 @@ static void tie_convolution(const Batch *batch, int32_t value, int32_t lhs, int3
     if (c->feature_group_count <= 1) tie(batch, lhs, c->input_feature, rhs, c->kernel_input_feature);
 }
 
-/* Whole slices keep their dimension; the result's other dimensions are those of the indices. */
+/* Ties dimensions of which a gather takes all to those of the result, whose others are those of the indices.
+ */
 static void tie_gather(const Batch *batch, int32_t value, int32_t operand, int32_t indices,
                        const IrGather *gather) {
     const IrShape *from = shape_of(batch, operand), *index_shape = shape_of(batch, indices);
@@ -147,7 +148,7 @@ static void tie_carried(const Batch *batch, int32_t value) {
         tie_equal(batch, value, graph->operands[e]);
 }
 
-/* An element of a reduction's, a sort's, a loop's or a branch's tuple. */
+/* Ties an element of the tuple of a reduction, a sort, a loop or a branch. */
 static void tie_tuple_element(const Batch *batch, int32_t value, const IrInstruction *element) {
     const IrInstruction *producer =
         &batch->module->instructions[ir_dataflow_operand(batch->flow, element, 0)];

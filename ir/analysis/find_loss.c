@@ -37,7 +37,7 @@ static Rank rank_of(const IrFlowGraph *graph, const IrPairing *pairing, int32_t 
     return rank;
 }
 
-/* Positive if `a` goes before `b`, negative if after it, 0 if they are equal. */
+/* Returns a positive number if `a` goes before `b`, a negative one if after it, 0 if they are equal. */
 static int32_t compare_ranks(Rank a, Rank b) {
     if ((a.weights > 0) != (b.weights > 0)) return a.weights > 0 ? 1 : -1;
     if (a.weights == 0) return 0;

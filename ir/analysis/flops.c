@@ -38,7 +38,7 @@
 /* Bytes of one entry in the index table of a tuple. */
 #define POINTER_BYTES 8.0
 
-/* Number of elements; for a tuple, of its first array. */
+/* Returns the number of elements; for a tuple, of its first array. */
 static double elements(const IrShape *shape) {
     double product = 1;
     while (shape->type == DTYPE_TUPLE) {
@@ -158,7 +158,7 @@ static double fft_flops(const IrOptions *options, const IrShape *operand) {
     return 8 * elements(operand) * logarithms;
 }
 
-/* Size of the last dimension, the n of a matrix n x n. */
+/* Returns the size of the last dimension, the n of a matrix n x n. */
 static double last_dimension(const IrShape *shape) {
     return shape->type != DTYPE_TUPLE && shape->rank > 0 ? (double)shape->dimensions[shape->rank - 1] : 1;
 }
@@ -168,7 +168,7 @@ static double sort_flops(const IrShape *keys) {
     return count > 1 ? count * ceil(log2(count)) : 0;
 }
 
-/* FLOPs and transcendentals; bytes stay 0. */
+/* Counts FLOPs and transcendentals; bytes stay 0. */
 static IrWork arithmetic(const IrComputationWork *computations, const IrInstruction *instruction,
                          const IrShape *operands, const IrShape *result) {
     const IrAttributes *attributes = instruction->attributes;

@@ -89,7 +89,7 @@ int32_t ir_flow_start_value(const IrFlowGraph *graph, int32_t value) {
                                source_of(graph, ir_instruction(graph->module, loop)->operands[0]), k);
 }
 
-/* Element k of `tuple`, or all of it where that is not known. */
+/* Adds element k of `tuple`, or all of it where that is not known. */
 static void add_element(const IrFlowGraph *graph, Edges *edges, int32_t tuple, int64_t k) {
     int32_t element = ir_dataflow_element(graph->flow, tuple, k);
     add_edge(edges, element >= 0 ? element : tuple);
@@ -108,7 +108,7 @@ static bool is_shared(const IrFlowGraph *graph, int32_t computation) {
     return graph->first_caller[computation + 1] - graph->first_caller[computation] > 1;
 }
 
-/* Element k of the region's result. */
+/* Adds element k of the region's result. */
 static void add_result(const IrFlowGraph *graph, Edges *edges, int32_t region, int64_t k) {
     const IrInstruction *instruction = ir_instruction(graph->module, region);
     bool around = false;

@@ -81,7 +81,7 @@ static bool is_invariant(const LoopFinder *finder, const IrInstruction *loop, in
 
 static Linear element_of(LoopFinder *finder, const Frame *frame, int32_t value, int32_t k);
 
-/* Element k (or WHOLE) of a parameter: of a fusion's or a loop's computation. */
+/* Returns element k (or WHOLE) of a parameter of a fusion's or a loop's computation. */
 static Linear parameter_element(LoopFinder *finder, const Frame *frame, int32_t parameter, int32_t k) {
     if (frame) {
         int64_t number = ir_instruction(finder->module, parameter)->attributes->parameter_number;
@@ -99,7 +99,7 @@ static Linear parameter_element(LoopFinder *finder, const Frame *frame, int32_t 
     return loop == finder->loop ? (Linear){true, k, 1, 0} : unknown;
 }
 
-/* Element k of the tuple `value`, or the value itself (WHOLE). */
+/* Returns element k of the tuple `value`, or the value itself (WHOLE). */
 static Linear element_of(LoopFinder *finder, const Frame *frame, int32_t value, int32_t k) {
     if (k == WHOLE) return evaluate(finder, frame, value);
     if (--finder->looks_left < 0) return unknown;
@@ -120,7 +120,7 @@ static Linear element_of(LoopFinder *finder, const Frame *frame, int32_t value, 
     }
 }
 
-/* [least, most] of an integer type, as far as MAX_MAGNITUDE allows. */
+/* Returns whether an integer type has the value, and MAX_MAGNITUDE allows it. */
 static bool fits_type(Dtype type, int64_t value) {
     int32_t bits = dtype_bits(type) - dtype_is_signed(type);
     int64_t limit = bits >= 60 ? MAX_MAGNITUDE : INT64_C(1) << bits;
@@ -155,7 +155,7 @@ static bool in_bounds(int64_t value) {
     return value <= MAX_MAGNITUDE && value >= -MAX_MAGNITUDE;
 }
 
-/* factor * a + b; unknown if they are of different elements. */
+/* Returns factor * a + b; unknown if they are of different elements. */
 static Linear combine(Linear a, int64_t factor, Linear b) {
     Linear result = {.is_known = true};
     if (!a.is_known || !b.is_known) return unknown;
@@ -193,7 +193,7 @@ static Linear apply(LoopFinder *finder, const Frame *frame, const IrInstruction 
     }
 }
 
-/* A value of one integer, wherever it comes from. */
+/* Evaluates a value of one integer, of any origin. */
 static Linear evaluate(LoopFinder *finder, const Frame *frame, int32_t value) {
     const IrInstruction *instruction = ir_instruction(finder->module, value);
     const IrShape *shape = &instruction->shape;
@@ -244,7 +244,7 @@ static int64_t count_trips(const char *comparison, int64_t x, int64_t step) {
     return step > 0 ? (-below + step - 1) / step : IR_TRIPS_UNKNOWN;
 }
 
-/* `linear` at the first and the last value of its element. */
+/* Returns whether `linear` fits the type at the first and the last value of its element. */
 static bool stays_in_type(Linear linear, Dtype type, int64_t first, int64_t last) {
     const int64_t ends[] = {first, last};
     for (int32_t k = 0; k < 2; k++) {

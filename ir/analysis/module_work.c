@@ -36,7 +36,7 @@ static double bounded(double value) {
     return value < MOST_WORK ? value : MOST_WORK;
 }
 
-/* A result of a fusion: in place where a dynamic-update-slice makes it. */
+/* Returns the bytes that a result of a fusion writes: a dynamic-update-slice writes in place. */
 static double output_bytes(const IrModule *module, int32_t value) {
     const IrInstruction *output = &module->instructions[value];
     if (output->opcode == IR_DYNAMIC_UPDATE_SLICE)
@@ -95,7 +95,7 @@ static AmStatus count_fused(Counter *counter, IrComputationWork *work, const IrC
     return AM_OK;
 }
 
-/* A computation and, before it, those it calls; the canonical form bounds their nesting. */
+/* Counts a computation and, before it, those it calls; the canonical form bounds their nesting. */
 static AmStatus count_computation(Counter *counter, int32_t computation, AmError *error) {
     const IrModule *module = counter->module;
     const IrComputation *body = &module->computations[computation];

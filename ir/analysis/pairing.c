@@ -72,7 +72,7 @@ static const IrShape *output_shape(const Matcher *matcher, int32_t output) {
     return &matcher->module->instructions[matcher->flow->outputs[output]].shape;
 }
 
-/* A value of the same elements: a conversion, a copy, a reshape that changes nothing. */
+/* Returns whether an instruction keeps all elements: a conversion, a copy, a reshape that changes nothing. */
 static bool is_view(const IrInstruction *instruction) {
     if (ir_opcode_has(instruction->opcode, FACT_VIEW)) return true;
     switch (instruction->opcode) {
@@ -84,7 +84,7 @@ static bool is_view(const IrInstruction *instruction) {
     }
 }
 
-/* How many of the first operands are searched further. In a body, a loop over the layers of stacked
+/* Returns how many of the first operands are searched further. In a body, a loop over the layers of stacked
  * weights slices the old ones and stacks up the new ones. */
 static int32_t searched_operands(const IrInstruction *instruction, bool in_body) {
     if (is_view(instruction)) return 1;
@@ -112,7 +112,8 @@ static bool is_in_body(const Matcher *matcher, int32_t value) {
     return matcher->graph->owners[value] != matcher->module->entry;
 }
 
-/* One of the slices along the first dimension of an array, with that dimension or without. */
+/* Returns whether a shape is a slice along the first dimension of an array, with that dimension or without.
+ */
 static bool is_slice_of(const IrShape *slice, const IrShape *whole) {
     if (slice->type == DTYPE_TUPLE || whole->type == DTYPE_TUPLE || whole->rank == 0) return false;
     int32_t dropped = whole->rank - slice->rank;
@@ -201,8 +202,8 @@ static void search_value(Matcher *matcher, Frontier *frontier, int32_t value, in
     enter_bodies(matcher, frontier, value, output);
 }
 
-/* All parameters that the output may be an element-wise update of. A value may
- * be seen at a level too far by a view chain; levels only rank candidates. */
+/* Finds all parameters of which the output may be an element-wise update. Chains of views may place a value
+ * a level too far; levels only rank candidates. */
 static void search_candidates(Matcher *matcher, int32_t output) {
     int32_t visits = 0;
     Frontier frontier = {0, 0};
@@ -220,7 +221,7 @@ static void search_candidates(Matcher *matcher, int32_t output) {
     }
 }
 
-/* Likelier pairs first; the last keys only make the order total. */
+/* Orders likelier pairs first; the last keys only make the order total. */
 static int compare_candidates(const void *left, const void *right) {
     const Candidate *a = left, *b = right;
     if (a->follows_arrays != b->follows_arrays) return a->follows_arrays ? 1 : -1;
@@ -267,7 +268,7 @@ typedef struct Bounds {
     int32_t after, before;
 } Bounds;
 
-/* By the nearest outputs before and after that have a pair without a rival. */
+/* Finds bounds by the nearest outputs before and after that have a pair without a rival. */
 static void find_bounds(const Matcher *matcher, Bounds *bounds) {
     const IrPairing *pairing = matcher->pairing;
     int32_t count = matcher->flow->output_count, after = -1, before = matcher->entry->parameter_count;
@@ -333,7 +334,8 @@ static bool is_free_scalar(const Matcher *matcher, int32_t output, bool floating
            (!floating || dtype_is_floating(shape->type));
 }
 
-/* If every scalar is taken, one that follows arrays and is not donated is the loss after all. */
+/* Clears the pair of the loss if every scalar has one: of the first that depends on arrays and is not
+ * donated. */
 static void leave_a_loss(Matcher *matcher) {
     const IrDataflow *flow = matcher->flow;
     for (int32_t o = 0; o < flow->output_count; o++)
@@ -348,7 +350,7 @@ static void leave_a_loss(Matcher *matcher) {
     }
 }
 
-/* Without any scalar result, what depends on a dot or convolution is a result and no update. */
+/* Drops pairs of outputs that depend on a dot or convolution, where the module has no scalar result. */
 static AmStatus drop_results(Matcher *matcher, AmError *error) {
     const IrDataflow *flow = matcher->flow;
     for (int32_t o = 0; o < flow->output_count; o++)
@@ -472,8 +474,8 @@ static void pair_by_alias(Matcher *matcher) {
     }
 }
 
-/* Floating values that follow an array parameter through floating operands
- * alone: a selection between constants by "is finite" does not. */
+/* Finds the floating values that depend on an array parameter through floating operands alone: a selection
+ * between constants by "is finite" does not. */
 static void find_dependence_on_arrays(const IrDataflow *flow, bool *depends) {
     for (int32_t i = 0; i < flow->count; i++) {
         const IrInstruction *instruction = &flow->module->instructions[i];

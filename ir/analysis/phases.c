@@ -67,7 +67,7 @@ static bool may_be_in_region(const IrInstruction *instruction) {
     return ir_is_elementwise(instruction->opcode) || is_view(instruction);
 }
 
-/* Operand k of a region instruction, if it has the region's elements, else -1. */
+/* Returns operand k of a region instruction, if it has the region's elements, else -1. */
 static int32_t region_operand(const Phases *work, int32_t value, int32_t k) {
     const IrInstruction *instruction = &work->module->instructions[value];
     int32_t operand = ir_dataflow_operand(work->flow, instruction, k);
@@ -123,7 +123,7 @@ static void follow_gradients(Phases *work) {
     }
 }
 
-/* The first gradient instruction of a group after which no earlier one is used. */
+/* Finds the first gradient instruction of a group after which no earlier one is used. */
 static void find_boundaries(Phases *work) {
     for (int32_t i = 0; i < work->graph->count; i++) {
         if (!work->in_region[i] || !work->follows_gradient[i]) continue;

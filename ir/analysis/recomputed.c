@@ -158,7 +158,8 @@ static uint64_t operator_class(Classes *work, int32_t value) {
     return hash;
 }
 
-/* Nesting is bounded by the canonical module, and every computation is entered once. */
+/* Returns the hash of a computation's structure. The canonical module bounds the nesting, and every
+ * computation is entered once. */
 static uint64_t structure_of(Classes *work, int32_t computation) {
     const IrComputation *body = &work->module->computations[computation];
     if (work->structures[computation]) return work->structures[computation];

@@ -103,7 +103,7 @@ static bool is_donated_alone(const IrParameter *parameter) {
     return parameter->output >= 0 && strcmp(parameter->paired_by, "alias") == 0;
 }
 
-/* Data or constant, for parameters without a pair. */
+/* Gives parameters without a pair the role data or constant. */
 static AmStatus find_unpaired_roles(IrRoles *roles, Arena *arena, const IrFlowGraph *graph,
                                     const IrPairing *pairing, AmError *error) {
     const IrDataflow *flow = graph->flow;
@@ -135,8 +135,8 @@ static AmStatus find_unpaired_roles(IrRoles *roles, Arena *arena, const IrFlowGr
     return AM_OK;
 }
 
-/* One warning for all donated buffers that go to another parameter's update. JAX and XLA assign buffers by
- * shape, so that a roles file is not in doubt. */
+/* Adds one warning for all donated buffers that go to another parameter's update. JAX and XLA assign buffers
+ * by shape, so that a roles file is not in doubt. */
 static void warn_of_aliases(const IrRoles *roles, IrModule *canonical) {
     int32_t count = 0;
     const IrParameter *example = NULL;
@@ -161,8 +161,8 @@ static void warn_of_aliases(const IrRoles *roles, IrModule *canonical) {
             count, example->paired_by, example->number, example->path, example_output, example->output);
 }
 
-/* One warning for all parameters where the roles file and data flow differ. A donation alone is no data flow,
- * nor is a choice between parameters that it fits equally. */
+/* Adds one warning for all parameters where the roles file and data flow differ. A donation alone is no data
+ * flow, nor is a choice between parameters that it fits equally. */
 static void warn_of_data_flow(const IrRoles *roles, const IrPairing *pairing, IrModule *canonical) {
     int32_t count = 0;
     const IrParameter *example = NULL;
@@ -181,7 +181,7 @@ static void warn_of_data_flow(const IrRoles *roles, const IrPairing *pairing, Ir
                 pairing->paired_by[example->number]);
 }
 
-/* One warning for all outputs that another parameter, which nothing updates, fits as well. */
+/* Adds one warning for all outputs that another parameter, which nothing updates, fits as well. */
 static void warn_of_rivals(const IrRoles *roles, const IrPairing *pairing, IrModule *canonical) {
     int32_t count = 0, example = -1;
     for (int32_t o = 0; o < roles->output_count; o++) {
@@ -262,7 +262,7 @@ static AmStatus list_parameters(IrRoles *roles, Arena *arena, const IrDataflow *
     return AM_OK;
 }
 
-/* The rest of ir_find_roles(), with memory that is not part of the result. */
+/* Does the rest of ir_find_roles(), with memory that is not part of the result. */
 static AmStatus find_roles(IrRoles *roles, Arena *arena, Arena *scratch, IrModule *canonical,
                            const char *roles_path, AmError *error) {
     IrDataflow flow;

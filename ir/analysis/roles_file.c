@@ -24,7 +24,7 @@ static const IrShape *output_shape(const RolesReader *reader, int32_t output) {
     return &reader->flow->module->instructions[reader->flow->outputs[output]].shape;
 }
 
-/* An index of an output, or -1 for null. */
+/* Reads an index of an output, or -1 for null. */
 static AmStatus read_output(const RolesReader *reader, json_t *object, const char *key, const char *where,
                             int32_t *output) {
     if (json_is_null(json_object_get(object, key))) {
@@ -50,7 +50,7 @@ static AmStatus read_role(const RolesReader *reader, json_t *object, const char 
                    "%s.role: expected weight, optimizer, state, data or constant, not \"%s\"", where, name);
 }
 
-/* A weight, optimizer or state parameter has an output, a data or constant parameter none. */
+/* Checks that a weight, optimizer or state parameter has an output, and a data or constant parameter none. */
 static AmStatus check_pair(const RolesReader *reader, const IrParameter *parameter, const char *where) {
     bool is_updated = parameter->role != IR_ROLE_DATA && parameter->role != IR_ROLE_CONSTANT;
     if (is_updated != (parameter->output >= 0))

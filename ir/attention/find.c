@@ -91,7 +91,7 @@ static int32_t body_operand(const AttentionFinder *self, int32_t i, int32_t k) {
     return self->at[i].operands[k] - self->body->first;
 }
 
-/* The kind of instruction i from those of its operands. */
+/* Finds the kind of instruction i from those of its operands. */
 static void classify(AttentionFinder *self, int32_t i) {
     const IrInstruction *instruction = &self->at[i];
     self->model[i] = i;
@@ -202,7 +202,7 @@ static IrPhase phase_of(const AttentionFinder *self, int32_t i) {
     return self->phases[self->body->first + i];
 }
 
-/* The first dot that consumes a softmax of the group in the phase in which its scores are made. */
+/* Finds the first dot that consumes a softmax of the group in the phase that computes its scores. */
 static void find_consumer(AttentionFinder *self, AttentionGroup *group) {
     int32_t best = INT32_MAX, from = -1;
     for (int32_t k = 0; k < group->count; k++) {
@@ -430,7 +430,7 @@ static bool reaches_exponential(AttentionFinder *self, int32_t i, int32_t depth)
     return false;
 }
 
-/* A softmax over scores and other values side by side, as that with an attention sink: a near miss. */
+/* Adds a near miss: a softmax over scores and other values side by side, such as with an attention sink. */
 static AmStatus add_widened(AttentionFinder *self, const AttentionGroup *group, AmError *error) {
     memset(self->marked, 0, sizeof(bool) * (size_t)self->body->count);
     for (int32_t k = 0; k < group->count; k++) {
@@ -509,7 +509,7 @@ static AmStatus add_group(AttentionFinder *self, AttentionGroup *group, AmError 
     return AM_OK;
 }
 
-/* The members that others read: instructions that stay, or other operators. */
+/* Finds the members that others read: instructions that stay, or other operators. */
 static AmStatus find_results(AttentionFinder *self, int32_t first_row, AmError *error) {
     for (int32_t r = first_row; r < self->found->count; r++) {
         IrAttention *row = &self->found->rows[r];

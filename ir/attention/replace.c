@@ -198,7 +198,7 @@ static void add_result(Fuser *self, Nodes *nodes, const IrAttention *row, int32_
     self->node[result] = add_node(nodes, &made, result, 2 * (int64_t)last + 1);
 }
 
-/* The fusion of an operator and the elements of its results; operands are instructions still. */
+/* Adds the fusion of an operator and the elements of its results; operands are instructions still. */
 static void add_fusion(Fuser *self, Nodes *nodes, const IrAttention *row, int32_t r) {
     static const IrAttributes none;
     const IrInstruction *instructions = self->from->instructions;

@@ -60,7 +60,7 @@ static const ArrayField array_fields[DTYPE_COUNT] = {
 #undef ARRAY_FIELD
 };
 
-/* One byte per element out of `count` elements packed `bits` wide. */
+/* Unpacks `count` elements of `bits` bits into one byte per element. */
 static uint8_t *unpack(Arena *arena, const uint8_t *packed, int64_t count, int32_t bits) {
     uint8_t *values = ARENA_ARRAY(arena, uint8_t, count);
     if (values == NULL) return NULL;
@@ -122,8 +122,8 @@ static AmStatus typed_array(const Builder *builder, Values *values, Dtype type,
     return AM_OK;
 }
 
-/* Physical order to row-major: walks the logical index in row-major order and
- * keeps the physical offset of it, strides from `minor_to_major`. */
+/* Copies values from physical to row-major order: walks the logical index in row-major order and keeps the
+ * physical offset of it, strides from `minor_to_major`. */
 static void *reorder(Arena *arena, const Values *values, const IrShape *shape,
                      const int64_t *minor_to_major) {
     char *ordered = arena_alloc(arena, (size_t)(values->count * values->bytes));

@@ -7,7 +7,7 @@
 
 static const int64_t MOST_BYTES = (int64_t)1 << 62;
 
-/* NULL for row-major, which is minor_to_major = rank-1, ..., 0. */
+/* Sets the layout of a shape: NULL for row-major, which is minor_to_major = rank-1, ..., 0. */
 static AmStatus build_layout(const Builder *builder, IrShape *shape, const Hlo__LayoutProto *layout,
                              const Hlo__HloInstructionProto *owner) {
     if (layout == NULL || layout->n_minor_to_major == 0) return AM_OK;

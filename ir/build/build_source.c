@@ -44,7 +44,7 @@ const ProtobufCBinaryData *ir_payload(const Hlo__HloModuleProto *module, const H
     return is_in_table ? &module->payloads[payload->id] : NULL;
 }
 
-/* Each row of the table is unpacked once. */
+/* Returns the metadata of a row of the table, which is unpacked once. */
 static const Hlo__OpMetadata *from_payload(const Builder *builder, const Hlo__Payload *payload) {
     const ProtobufCBinaryData *bytes = ir_payload(builder->message, payload);
     if (bytes == NULL) return NULL;

@@ -111,8 +111,8 @@ static AmStatus measure(Canonicalizer *work, int32_t index, int32_t depth) {
     return AM_OK;
 }
 
-/* "x" inside a call named "jit(f)/y" is "jit(f)/y/x"; a name that starts with
- * the call's first component is absolute already. */
+/* Joins the names of a call and of an operator in it: "x" inside "jit(f)/y" is "jit(f)/y/x". A name that
+ * starts with the call's first component is absolute already. */
 static const char *join_op_name(Arena *arena, const char *outer, const char *own) {
     if (!*outer) return own;
     if (!*own) return outer;
@@ -122,7 +122,7 @@ static const char *join_op_name(Arena *arena, const char *outer, const char *own
     return arena_format(arena, "%s/%s", outer, own);
 }
 
-/* The topological order of one computation of the module as read. */
+/* Finds the topological order of one computation of the module as read. */
 static AmStatus order_of(Canonicalizer *work, int32_t index, const int32_t **order) {
     const IrComputation *body = &work->module->computations[index];
     if (!work->orders[index]) {
@@ -142,7 +142,7 @@ static AmStatus order_of(Canonicalizer *work, int32_t index, const int32_t **ord
     return AM_OK;
 }
 
-/* indices[k] of a computation that starts at `first`, translated by values[]. */
+/* Returns the indices of a computation that starts at `first`, translated by values[]. */
 static int32_t *translate(Arena *arena, const int32_t *indices, int32_t count, const int32_t *values,
                           int32_t first) {
     int32_t *result = ARENA_ARRAY(arena, int32_t, count);
@@ -226,7 +226,7 @@ static AmStatus flatten(Canonicalizer *work, const Site *site, int32_t index, in
     return AM_OK;
 }
 
-/* A body that is inlined twice gets names of its own the second time. */
+/* Renames instructions whose names exist: a body that is inlined twice gets its own names the second time. */
 static AmStatus make_names_unique(Canonicalizer *work, IrInstruction *instructions, int32_t count) {
     const char **names = ARENA_ARRAY(&work->frames, const char *, count);
     if (!names) return am_fail_memory(work->error, (int64_t)count * 8);
@@ -264,7 +264,7 @@ static int64_t count_kept(Canonicalizer *work) {
     return total;
 }
 
-/* New index of a computation that is mentioned; the first mention gives it one. */
+/* Returns the new index of a computation that is mentioned; the first mention gives it one. */
 static int32_t keep(Canonicalizer *work, int32_t computation) {
     if (work->kept[computation] < 0) {
         work->kept[computation] = work->kept_count;

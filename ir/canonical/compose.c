@@ -61,7 +61,7 @@ int32_t ir_compose(IrComposer *composer, int32_t computation, const IrInstructio
     return list->count++;
 }
 
-/* New numbers of the computations that are mentioned from the entry on, -1 for others. */
+/* Numbers the computations that are mentioned from the entry on, -1 for others. Returns their count. */
 static int32_t discover(const IrComposer *composer, int32_t *number, int32_t *order) {
     int32_t found = 0;
     for (int32_t c = 0; c < composer->count; c++) number[c] = -1;

@@ -29,7 +29,7 @@ static void add_shape(IrHashEncoder *encoder, const IrShape *shape) {
     }
 }
 
-/* The type of a comparison that leaves it out follows from its operands. */
+/* Returns the type of a comparison, which follows from its operands where it is left out. */
 static const char *comparison_type(const IrAttributes *attributes, Dtype operand) {
     if (attributes->comparison_type && *attributes->comparison_type) return attributes->comparison_type;
     if (dtype_is_floating(operand) || dtype_is_complex(operand)) return "FLOAT";
@@ -57,7 +57,7 @@ typedef struct Hasher {
     bool failed;           /* a part has no digest: there was no memory */
 } Hasher;
 
-/* out[bytes] = values, with one NaN for all; bytes <= LARGE_LITERAL, whole values. */
+/* Copies values to out[bytes], with one NaN for all; bytes <= LARGE_LITERAL, entire values. */
 static const char *plain_values(char *out, const char *values, size_t bytes, Dtype type) {
     bool is_float = type == DTYPE_F32 || type == DTYPE_C64,
          is_double = type == DTYPE_F64 || type == DTYPE_C128;

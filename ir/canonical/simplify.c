@@ -168,7 +168,7 @@ static int32_t stands_for_form(Forms *forms, const IrInstruction *instructions, 
     return i;
 }
 
-/* The arrays are private copies of this list. */
+/* Translates indices in place: the arrays are private copies of this list. */
 static void translate(const int32_t *indices, int32_t count, const int32_t *values) {
     int32_t *own = (int32_t *)indices;
     for (int32_t k = 0; k < count; k++) own[k] = values[own[k]];

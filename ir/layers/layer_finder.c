@@ -68,7 +68,7 @@ static void seed_layers(LayerFinder *self, const WeightGroup *group) {
     }
 }
 
-/* Forward values are also in the layers in which forward operators read them. */
+/* Finds the last layer of each value: its own, or a later one of a forward operator that reads it. */
 static void find_last_layers(LayerFinder *self) {
     memcpy(self->last_layer, self->run.layer, sizeof *self->run.layer * (size_t)self->run.count);
     for (int32_t i = 0; i < self->run.count; i++) {

@@ -63,7 +63,7 @@ static const IrAttributes *number_parameter(SampleBuilder *self, const IrAttribu
     return attributes;
 }
 
-/* The root has the outputs that are kept. */
+/* Copies the root with the outputs that are kept. */
 static void copy_root(SampleBuilder *self, IrInstruction *root, int32_t *operands) {
     const IrInstruction *from =
         ir_instruction(self->run->from, self->run->from->computations[self->run->from->entry].root);

@@ -118,7 +118,7 @@ static SplitValue *tuple_of(Splitter *self, const IrShape *shape, SplitValue *co
     return tuple;
 }
 
-/* Any other operator, on arrays. */
+/* Copies any other operator, on arrays. */
 static SplitValue *plain(Splitter *self, const IrInstruction *instruction, SplitValue *const *operands) {
     if (instruction->opcode == IR_CONSTANT && self->constant[self->origin] >= 0)
         return split_made(self, &instruction->shape, self->constant[self->origin]);
@@ -548,7 +548,7 @@ static AmStatus map_aliases(const Splitter *self, IrModule *made, const IrLayerM
     return AM_OK;
 }
 
-/* Why the module keeps its stacks. */
+/* Returns why the module keeps its stacks. */
 static const char *reason_of(Arena *arena, const Splitter *self) {
     if (self->is_too_large)
         return arena_format(arena, "its layers would have more than %d instructions",

@@ -72,7 +72,7 @@ static void append_place(Text *text, const Place *place) {
     }
 }
 
-/* A path too long to print shows its end. */
+/* Fails with the path and the expectation; a path too long to print shows its end. */
 static AmStatus expected(const JsonWalk *walk, const Place *place, const char *what) {
     Text path = {0};
     if (walk->scanner.at >= walk->scanner.length)

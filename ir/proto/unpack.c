@@ -110,7 +110,8 @@ static AmStatus refuse(const Unpacker *unpacker, const ProtobufCMessageDescripto
                    field ? field->name : "a field", type->short_name);
 }
 
-/* The arena has a limit here; a refused allocation is in most cases out of proportion to the input. */
+/* Fails for lack of memory. The arena has a limit: most refused allocations are out of proportion to the
+ * input. */
 static AmStatus out_of_memory(const Unpacker *unpacker, size_t bytes) {
     if (unpacker->arena->limit && unpacker->arena->used + bytes > unpacker->arena->limit)
         return am_fail(

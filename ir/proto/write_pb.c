@@ -19,7 +19,8 @@ static void append(ProtobufCBuffer *buffer, size_t length, const uint8_t *data) 
     text_append_bytes(((TextBuffer *)(void *)buffer)->text, (const char *)data, length);
 }
 
-/* `*target` with its own array, and its own copy of the element at `index`; NULL without memory. */
+/* Gives a message its own array, with its own copy of the element at `index`. Returns that copy; NULL: no
+ * memory. */
 static void *own_element(Arena *arena, void ***array, size_t count, size_t index, void *const *shared) {
     if (*array == shared) {
         *array = ARENA_ARRAY(arena, void *, count);

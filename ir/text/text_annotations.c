@@ -382,7 +382,7 @@ static AmStatus write_shaped_literal(IrTextWriter *writer, const Hlo__LiteralPro
     text_append_string(out, " )");
     return AM_OK;
 }
-/* A failure is in the writer's error, which ir_write_attributes() looks at. */
+/* Writes a literal. A failure is in the writer's error, which ir_write_attributes() checks. */
 static void write_literal(IrTextWriter *writer, const IrAttributeRow *row, const void *part,
                           const void *field) {
     (void)row, (void)part;

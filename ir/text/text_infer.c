@@ -274,7 +274,7 @@ static AmStatus of_convolution(Inference *self) {
 
 /* ------------------------------------------------------------------ Reduction */
 
-/* The element type of input k's result is that of its initial value. */
+/* Returns the element type of input k's result: that of its initial value. */
 static Dtype reduced_type(const Inference *self, size_t k) {
     const Hlo__ShapeProto *initial = array(self, k + self->instruction->n_operand_ids / 2);
     return (Dtype)(initial ? initial : array(self, k))->element_type;
@@ -442,7 +442,7 @@ static AmStatus of_topk(Inference *self) {
     return set_shape(self, is_made ? tuple : NULL);
 }
 
-/* The size that operand 1 sets is at most the present one. */
+/* Infers the shape of a set-dimension-size: the size that operand 1 sets is at most the present one. */
 static AmStatus of_set_dimension_size(Inference *self) {
     Sizes sizes;
     int64_t along;

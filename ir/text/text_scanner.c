@@ -56,7 +56,7 @@ static bool at_comment_line(const IrScanner *scanner) {
     return at == 0 || scanner->text[at - 1] == '\n' || scanner->text[at - 1] == '\r';
 }
 
-/* A block comment without its end is left where it is, so that the reader fails at its begin. */
+/* Skips spaces and comments. It stays at a block comment without an end, so that the reader fails there. */
 void ir_scan_space(IrScanner *scanner) {
     while (scanner->at < scanner->length) {
         char next = scanner->text[scanner->at];

@@ -205,7 +205,7 @@ static AmStatus read_dimension_labels(IrTextReader *reader, const IrAttributeRow
     return AM_OK;
 }
 
-/* The rank that has a dimension at this position, too: '?' stands between labels. */
+/* Returns the rank that has a dimension at this position, too: '?' stands between labels. */
 static size_t reach(size_t rank, int64_t position) {
     return position >= (int64_t)rank && position < IR_MAX_RANK ? (size_t)position + 1 : rank;
 }
@@ -490,8 +490,8 @@ static bool has_no_pairs(const IrAttributeRow *row, const void *part, const void
 }
 const IrSyntax IR_SYNTAX_PAIRS = {read_pairs, write_pairs, has_no_pairs};
 
-/* slice_sizes={{2,8},{1,4}} of a collective-permute that moves slices: the message has
- * them as one list, cut here by the numbers of start indices in operand 2. */
+/* Reads slice_sizes={{2,8},{1,4}} of a collective-permute that moves slices. The message has one list, which
+ * the numbers of start indices in operand 2 divide. */
 static AmStatus read_slice_sizes(IrTextReader *reader, const IrAttributeRow *row, void *part, void *field) {
     (void)row, (void)field;
     IrScanner *scanner = &reader->scanner;

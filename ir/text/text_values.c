@@ -325,7 +325,7 @@ static AmStatus read_called(IrTextReader *reader, const IrAttributeRow *row, int
     return AM_OK;
 }
 
-/* `unwritten` is the slot in called_computation_ids. */
+/* Reads the name of a computation into the slot `unwritten` of called_computation_ids. */
 static AmStatus read_computation(IrTextReader *reader, const IrAttributeRow *row, void *part, void *field) {
     size_t *count = count_of(row, part);
     while (*count <= (size_t)row->unwritten) {

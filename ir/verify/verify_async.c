@@ -136,7 +136,7 @@ static AmStatus verify_token(const Verifier *verifier, const IrInstruction *inst
     return verify_refuse(verifier, instruction, "operand %d is not a token", k);
 }
 
-/* XLA does not compare the shapes; what forwards the operand does rely on it. */
+/* Checks the shapes, which XLA does not compare: the code that forwards the operand relies on them. */
 AmStatus verify_add_dependency(const Verifier *verifier, const IrInstruction *instruction) {
     TRY(verify_token(verifier, instruction, 1));
     if (verifier->is_lax) return AM_OK;
@@ -210,7 +210,7 @@ static AmStatus verify_buffers(const Verifier *verifier, const IrInstruction *in
                          results, aliases);
 }
 
-/* XLA's run time makes the seed of such a call: one u64 without operands. */
+/* Checks the seed that XLA's run time makes: one u64 without operands. */
 static AmStatus verify_random_seed(const Verifier *verifier, const IrInstruction *instruction) {
     const char *target = instruction->attributes->custom_call_target;
     if (target == NULL || strcmp(target, "GetRngSeed") != 0) return AM_OK;

@@ -22,7 +22,7 @@ static AmStatus verify_features(const Verifier *verifier, const IrInstruction *i
     return AM_OK;
 }
 
-/* (as operand 0, one per feature, one per feature) */
+/* Checks a result (as operand 0, one per feature, one per feature). */
 static AmStatus verify_statistics(const Verifier *verifier, const IrInstruction *instruction,
                                   const int64_t *features) {
     const IrShape *operand = verify_operand(verifier, instruction, 0);

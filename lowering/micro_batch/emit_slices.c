@@ -118,7 +118,7 @@ static int32_t reshape(MicroBatchEmitter *self, const MicroBatchBlock *block, in
 
 /* ---- cutting and stacking ---- */
 
-/* [rows / M, middle, unit] in place of the split dimension of `whole`. */
+/* Returns a shape with [rows / M, middle, unit] in place of the split dimension of `whole`. */
 static IrShape opened_shape(MicroBatchEmitter *self, const IrShape *whole, MicroBatchState state,
                             int64_t middle) {
     int64_t dimensions[IR_MAX_RANK + 2] = {0};

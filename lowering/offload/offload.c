@@ -183,7 +183,7 @@ static AmStatus insert_copies(Offloader *self, AmError *error) {
     return AM_OK;
 }
 
-/* The stores replace the parameters: their new values are there, not among the device's. */
+/* Drops the updates of offloaded parameters, whose new values are in the stores. */
 static void drop_updates(Offloader *self) {
     Program *program = self->program;
     int32_t kept = 0;

@@ -498,7 +498,7 @@ static int32_t add_clone(Fuser *self, Building *building, int32_t i) {
     return self->constant_slot[i] = add_op(self, building, &op);
 }
 
-/* The slot of a value in the fusion of `leader`: a member, recomputed, or read. */
+/* Returns the slot of a value in the fusion of `leader`: a member, recomputed, or read. */
 static int32_t operand_slot(Fuser *self, Building *building, int32_t leader, int32_t value);
 
 static int32_t add_recomputed(Fuser *self, Building *building, int32_t leader, int32_t i) {
