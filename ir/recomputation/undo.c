@@ -14,14 +14,14 @@
 #include "ir/canonical/simplify.h"
 #include "ir/dataflow.h"
 
-typedef struct Undoing {
+typedef struct UndoBuilder {
     const IrModule *from;
     IrComposer composer;
     int32_t *value;       /* [entry instruction]: the instruction whose value is read in its place */
     bool *needed;         /* [entry instruction] */
     int32_t *computation; /* [computation]: the one that is made, or -1 */
     int32_t *made;        /* [instruction]: its index in the computation that is made */
-} Undoing;
+} UndoBuilder;
 
 /* Fills is_position[i]: whether value i follows from iotas and constants alone, and from one iota at least.
  */
@@ -42,7 +42,7 @@ static void find_positions(bool *is_position, bool *is_fixed, const IrDataflow *
 /* Fills value[]; returns how many instructions are replaced by forward ones. Equal masks of layers, which
  * follow from positions, become one, as in the body of a loop over the layers. Their broadcasts stay: they
  * are as large as what they mask, and are fused with it. */
-static int32_t find_twins(Undoing *self, const IrDataflow *flow, const int32_t *numbers,
+static int32_t find_twins(UndoBuilder *self, const IrDataflow *flow, const int32_t *numbers,
                           const IrPhase *phases, const bool *is_position) {
     int32_t count = 0;
     for (int32_t i = 0; i < flow->count; i++) {
@@ -57,7 +57,7 @@ static int32_t find_twins(Undoing *self, const IrDataflow *flow, const int32_t *
     return count;
 }
 
-static void mark_needed(Undoing *self) {
+static void mark_needed(UndoBuilder *self) {
     const IrComputation *entry = &self->from->computations[self->from->entry];
     for (int32_t i = entry->count - 1; i >= 0; i--) {
         const IrInstruction *instruction = &self->from->instructions[i];
@@ -68,7 +68,7 @@ static void mark_needed(Undoing *self) {
 }
 
 /* Makes a place for each computation that instruction i calls, and returns their numbers. */
-static const int32_t *call(Undoing *self, const IrInstruction *instruction) {
+static const int32_t *call(UndoBuilder *self, const IrInstruction *instruction) {
     int32_t *called = ARENA_ARRAY(&self->composer.module->arena, int32_t, instruction->called_count + 1);
     for (int32_t k = 0; called && k < instruction->called_count; k++) {
         int32_t computation = instruction->called[k];
@@ -80,7 +80,7 @@ static const int32_t *call(Undoing *self, const IrInstruction *instruction) {
     return called;
 }
 
-static void copy_instruction(Undoing *self, int32_t made_in, int32_t i) {
+static void copy_instruction(UndoBuilder *self, int32_t made_in, int32_t i) {
     const IrInstruction *from = &self->from->instructions[i];
     IrInstruction instruction = *from;
     bool is_entry = made_in == 0;
@@ -96,7 +96,7 @@ static void copy_instruction(Undoing *self, int32_t made_in, int32_t i) {
 }
 
 /* Copies the computations that are called, callers before callees. */
-static void copy_computations(Undoing *self) {
+static void copy_computations(UndoBuilder *self) {
     const IrModule *from = self->from;
     bool goes_on = true;
     while (goes_on) {
@@ -115,7 +115,7 @@ static void copy_computations(Undoing *self) {
 }
 
 /* Makes the module without the recomputed instructions, whose users read the forward values. */
-static AmStatus compose(Undoing *self, IrModule **module, int32_t **origins, AmError *error) {
+static AmStatus compose(UndoBuilder *self, IrModule **module, int32_t **origins, AmError *error) {
     IrModule *made = ir_module_new(self->from->source);
     if (!made) return am_fail_memory(error, (int64_t)sizeof *made);
     made->name = self->from->name;
@@ -138,11 +138,11 @@ static AmStatus undo(IrModule **module, int32_t **origins, Arena *scratch, const
                      const IrPhase *phases, AmError *error) {
     int32_t count = canonical->instruction_count;
     IrDataflow flow;
-    Undoing self = {.from = canonical,
-                    .value = ARENA_ARRAY(scratch, int32_t, count + 1),
-                    .needed = ARENA_ARRAY(scratch, bool, count + 1),
-                    .computation = ARENA_ARRAY(scratch, int32_t, canonical->computation_count + 1),
-                    .made = ARENA_ARRAY(scratch, int32_t, count + 1)};
+    UndoBuilder self = {.from = canonical,
+                        .value = ARENA_ARRAY(scratch, int32_t, count + 1),
+                        .needed = ARENA_ARRAY(scratch, bool, count + 1),
+                        .computation = ARENA_ARRAY(scratch, int32_t, canonical->computation_count + 1),
+                        .made = ARENA_ARRAY(scratch, int32_t, count + 1)};
     int32_t *numbers = ARENA_ARRAY(scratch, int32_t, count + 1);
     bool *is_position = ARENA_ARRAY(scratch, bool, count + 1);
     bool *is_fixed = ARENA_ARRAY(scratch, bool, count + 1);

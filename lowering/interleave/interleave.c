@@ -77,13 +77,13 @@ AmStatus interleave_pairs(LoopPair **pairs, int32_t *count, Arena *arena, const 
 
 /* ---- one pair in one program ---- */
 
-/* The parameters of joining a pair: one stage under one schedule. */
-typedef struct Joining {
+/* The terms on which a pair is joined: one stage under one schedule. */
+typedef struct JoinTerms {
     const Rules *rules;
     const LoopPair *pair;
     ScheduleKind schedule;
     int32_t kept, kept_until_third, kept_from_second; /* iterations, as in InterleavedLoops */
-} Joining;
+} JoinTerms;
 
 /* Names the operator between `before` and `after`. */
 static AmStatus refuse(const Program *program, ScheduleKind schedule, int32_t instruction, const char *before,
@@ -147,7 +147,7 @@ static AmStatus keep_for_all(LoopStack *stacks, int32_t count, const JoinedLoops
 }
 
 static AmStatus find_stacks(LoopStack *stacks, int32_t *count, const JoinedLoops *loops,
-                            const Joining *joining, const bool *is_after, const WaitingPart *part,
+                            const JoinTerms *terms, const bool *is_after, const WaitingPart *part,
                             AmError *error) {
     const ProgramInstruction *second = &loops->program->instructions[loops->second];
     *count = 0;
@@ -156,9 +156,9 @@ static AmStatus find_stacks(LoopStack *stacks, int32_t *count, const JoinedLoops
         if (producer < 0 || !is_after[producer]) continue;
         LoopStack *stack = &stacks[*count];
         if (!stack_find(stack, loops, k))
-            return refuse(loops->program, joining->schedule, producer, "the backward pass needs",
+            return refuse(loops->program, terms->schedule, producer, "the backward pass needs",
                           ", which needs all micro-batches of the forward pass", error);
-        stack->kept = part->count > 0 && part->is_taken[k] ? joining->kept_until_third : joining->kept;
+        stack->kept = part->count > 0 && part->is_taken[k] ? terms->kept_until_third : terms->kept;
         ++*count;
     }
     return keep_for_all(stacks, *count, loops, error);
@@ -190,19 +190,19 @@ static int32_t find_loop(const Program *program, int32_t origin) {
 }
 
 /* Finds the part of the second loop's body that can wait; empty unless the schedule splits it. */
-static AmStatus find_waiting(WaitingPart *part, const JoinedLoops *loops, const Joining *joining,
+static AmStatus find_waiting(WaitingPart *part, const JoinedLoops *loops, const JoinTerms *terms,
                              AmError *error) {
     *part = (WaitingPart){.count = 0};
-    if (!schedule_splits_backward(joining->schedule)) return AM_OK;
+    if (!schedule_splits_backward(terms->schedule)) return AM_OK;
     return waiting_part_find(part, loops->program->arena, &loops->program->instructions[loops->second],
                              error);
 }
 
 /* Joins the loops of the two passes: the values between them get places for the iterations that are kept. */
-static AmStatus join(Program *program, const Joining *joining, int32_t first, int32_t second,
+static AmStatus join(Program *program, const JoinTerms *terms, int32_t first, int32_t second,
                      AmError *error) {
     Arena *arena = program->arena;
-    const LoopPair *pair = joining->pair;
+    const LoopPair *pair = terms->pair;
     int32_t operands = program->instructions[second].operand_count, stack_count, third = -1;
     LoopStack *stacks = ARENA_ARRAY(arena, LoopStack, operands + 1);
     InterleavedLoops *iterations = ARENA_ARRAY(arena, InterleavedLoops, 1);
@@ -211,29 +211,29 @@ static AmStatus join(Program *program, const Joining *joining, int32_t first, in
     bool *is_after;
     if (arena->failed) return am_fail_memory(error, operands);
     TRY(joined_loops_open(&loops, arena, program, first, second, pair->iterations, error));
-    TRY(mark_after(&is_after, &loops, joining->rules, pair->first, error));
-    TRY(find_waiting(&part, &loops, joining, error));
-    TRY(find_stacks(stacks, &stack_count, &loops, joining, is_after, &part, error));
+    TRY(mark_after(&is_after, &loops, terms->rules, pair->first, error));
+    TRY(find_waiting(&part, &loops, terms, error));
+    TRY(find_stacks(stacks, &stack_count, &loops, terms, is_after, &part, error));
     TRY(stacks_count_spare(&loops, stacks, stack_count, error));
     TRY(stacks_shrink(&loops, stacks, stack_count, error));
     first = find_loop(program, pair->first);
     second = find_loop(program, pair->second);
     TRY(joined_loops_open(&loops, arena, program, first, second, pair->iterations, error));
-    TRY(mark_after(&is_after, &loops, joining->rules, pair->first, error));
+    TRY(mark_after(&is_after, &loops, terms->rules, pair->first, error));
     TRY(arrange(&loops, is_after, error));
     first = loops.first;
     second = loops.second;
-    TRY(find_waiting(&part, &loops, joining, error));
+    TRY(find_waiting(&part, &loops, terms, error));
     if (part.count > 0)
-        TRY(waiting_part_split(program, &first, &second, &third, &part, joining->kept_from_second,
+        TRY(waiting_part_split(program, &first, &second, &third, &part, terms->kept_from_second,
                                pair->iterations, error));
     *iterations = (InterleavedLoops){.second = second,
                                      .third = third,
                                      .chunks = 1,
                                      .count = pair->iterations,
-                                     .kept = joining->kept,
-                                     .kept_until_third = joining->kept_until_third,
-                                     .kept_from_second = joining->kept_from_second};
+                                     .kept = terms->kept,
+                                     .kept_until_third = terms->kept_until_third,
+                                     .kept_from_second = terms->kept_from_second};
     program->instructions[first].loop.iterations = iterations;
     return AM_OK;
 }
@@ -326,25 +326,25 @@ AmStatus program_interleave(Program *program, const Rules *rules, const StageMap
     for (int32_t p = 0; p < count; p++) {
         const LoopPair *pair = &pairs[p];
         const int32_t origins[] = {pair->first, pair->second};
-        Joining joining = {.rules = rules, .pair = pair, .schedule = schedule};
+        JoinTerms terms = {.rules = rules, .pair = pair, .schedule = schedule};
         int32_t loops[2];
         /* The numbers of iterations by which the stage, or its chunk, may be ahead. */
         int32_t stages = map->stage_count / map->chunks, iterations = pair->iterations;
-        joining.kept_until_third = schedule_kept_for_weights(schedule, stages, iterations);
-        joining.kept_from_second = schedule_kept_from_backward(schedule, stage, iterations);
+        terms.kept_until_third = schedule_kept_for_weights(schedule, stages, iterations);
+        terms.kept_from_second = schedule_kept_from_backward(schedule, stage, iterations);
         const ScheduledStage scheduled = {.kind = schedule,
                                           .stages = stages,
                                           .stage = stage % stages,
                                           .micro_batches = iterations,
                                           .chunks = map->chunks};
-        TRY(schedule_kept_of_chunk(&joining.kept, program->arena, &scheduled, stage / stages, error));
+        TRY(schedule_kept_of_chunk(&terms.kept, program->arena, &scheduled, stage / stages, error));
         for (int k = 0; k < 2; k++) {
             loops[k] = find_loop(program, origins[k]);
             if (loops[k] < 0) continue;
             Program *body = program->instructions[loops[k]].regions.programs[0];
             TRY(set_slots(body, map, pair->iterations, 2 * p + k, schedule, error));
         }
-        if (loops[0] >= 0 && loops[1] >= 0) TRY(join(program, &joining, loops[0], loops[1], error));
+        if (loops[0] >= 0 && loops[1] >= 0) TRY(join(program, &terms, loops[0], loops[1], error));
         for (int k = 0; k < 2; k++)
             if (loops[k] >= 0 && loops[1 - k] < 0) TRY(stand_alone(program, loops[k], k == 1, pair, error));
     }

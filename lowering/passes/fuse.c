@@ -233,12 +233,12 @@ static Outside outside_of(const Fuser *self, int32_t value) {
 enum { MOST_RECOMPUTED = 8, NEAR = 32 /* instructions */ };
 
 /* The cost of recomputing an instruction in another fusion. */
-typedef struct Recomputing {
+typedef struct RecomputationCost {
     int32_t values[MOST_RECOMPUTED], value_count;             /* that are read */
     int32_t instructions[MOST_RECOMPUTED], instruction_count; /* that are recomputed */
     double bytes;                                             /* of the values */
     bool is_possible;
-} Recomputing;
+} RecomputationCost;
 
 /* Returns the bytes of a value relative to others of its fusion. Shards of different sizes count as equal;
  * otherwise devices would get different programs. */
@@ -266,31 +266,29 @@ static bool is_lasting(const Fuser *self, int32_t value) {
     return producer >= 0;
 }
 
-static void read_value(const Fuser *self, Recomputing *recomputing, int32_t value) {
-    for (int32_t k = 0; k < recomputing->value_count; k++)
-        if (recomputing->values[k] == value) return;
-    if (!is_lasting(self, value) || recomputing->value_count == MOST_RECOMPUTED)
-        recomputing->is_possible = false;
-    else recomputing->values[recomputing->value_count++] = value;
-    recomputing->bytes += value_bytes(self, value);
+static void read_value(const Fuser *self, RecomputationCost *cost, int32_t value) {
+    for (int32_t k = 0; k < cost->value_count; k++)
+        if (cost->values[k] == value) return;
+    if (!is_lasting(self, value) || cost->value_count == MOST_RECOMPUTED) cost->is_possible = false;
+    else cost->values[cost->value_count++] = value;
+    cost->bytes += value_bytes(self, value);
 }
 
 /* Follows the sources of instruction i to values that are in memory anyway. */
-static void follow(const Fuser *self, Recomputing *recomputing, int32_t i) {
+static void follow(const Fuser *self, RecomputationCost *cost, int32_t i) {
     const ProgramInstruction *instruction = &self->program->instructions[i];
-    if (!ir_opcode_has(instruction->opcode, FACT_RECOMPUTABLE) ||
-        recomputing->instruction_count == MOST_RECOMPUTED)
-        recomputing->is_possible = false;
-    else recomputing->instructions[recomputing->instruction_count++] = i;
-    for (int32_t k = 0; k < instruction->operand_count && recomputing->is_possible; k++) {
+    if (!ir_opcode_has(instruction->opcode, FACT_RECOMPUTABLE) || cost->instruction_count == MOST_RECOMPUTED)
+        cost->is_possible = false;
+    else cost->instructions[cost->instruction_count++] = i;
+    for (int32_t k = 0; k < instruction->operand_count && cost->is_possible; k++) {
         const Outside outside = outside_of(self, instruction->operands[k]);
         if (outside.clone >= 0) continue;
         int32_t producer = producer_of(self, outside.value);
         bool is_inside =
             !outside.broadcast && producer >= 0 && self->form[producer] == FORM_ELEMENT_WISE &&
             same_dimensions(value_shape(self, outside.value), value_shape(self, instruction->first_result));
-        if (is_inside && !is_wanted(self, producer)) follow(self, recomputing, producer);
-        else read_value(self, recomputing, outside.value);
+        if (is_inside && !is_wanted(self, producer)) follow(self, cost, producer);
+        else read_value(self, cost, outside.value);
     }
 }
 
@@ -355,14 +353,14 @@ static AmStatus choose_recomputed(Fuser *self, AmError *error) {
         int32_t value = self->program->instructions[i].first_result;
         int32_t readers = count_readers(self, i, &is_near);
         if (readers == 0 || value_shape(self, value)->rank == 0) continue;
-        Recomputing recomputing = {.is_possible = true};
-        follow(self, &recomputing, i);
+        RecomputationCost cost = {.is_possible = true};
+        follow(self, &cost, i);
         double kept = value_bytes(self, value) * (readers + !is_wanted(self, i));
-        bool is_better = recomputing.is_possible && recomputing.bytes * readers < kept;
+        bool is_better = cost.is_possible && cost.bytes * readers < kept;
         if (is_better && (is_near || !is_wanted(self, i))) {
-            for (int32_t k = 0; k < recomputing.instruction_count; k++)
-                self->is_recomputed[recomputing.instructions[k]] = true;
-            for (int32_t k = 0; k < recomputing.value_count; k++) self->wanted[recomputing.values[k]] = true;
+            for (int32_t k = 0; k < cost.instruction_count; k++)
+                self->is_recomputed[cost.instructions[k]] = true;
+            for (int32_t k = 0; k < cost.value_count; k++) self->wanted[cost.values[k]] = true;
         } else {
             self->wanted[value] = true;
         }
@@ -440,37 +438,37 @@ static const int64_t *input_strides(Fuser *self, const Outside *outside, int32_t
 }
 
 /* The fusion being built; its arrays serve one fusion after the other. */
-typedef struct Building {
+typedef struct FusionDraft {
     ProgramFusion fusion;
     ProgramFusionInput *inputs;
     ProgramFusionOp *ops;
     int32_t *clones; /* [clone_count] instructions that are operators of this fusion too */
     int32_t input_capacity, op_capacity, clone_capacity, clone_count;
-} Building;
+} FusionDraft;
 
-static int32_t add_input(Fuser *self, Building *building, const Outside *outside) {
-    const int64_t *strides = input_strides(self, outside, building->fusion.rank);
+static int32_t add_input(Fuser *self, FusionDraft *draft, const Outside *outside) {
+    const int64_t *strides = input_strides(self, outside, draft->fusion.rank);
     if (!strides) return 0;
-    size_t bytes = sizeof(int64_t) * (size_t)building->fusion.rank;
-    for (int32_t k = 0; k < building->fusion.input_count; k++) {
-        const ProgramFusionInput *input = &building->inputs[k];
+    size_t bytes = sizeof(int64_t) * (size_t)draft->fusion.rank;
+    for (int32_t k = 0; k < draft->fusion.input_count; k++) {
+        const ProgramFusionInput *input = &draft->inputs[k];
         if (input->value != outside->value) continue;
         if (input->strides == strides || memcmp(input->strides, strides, bytes) == 0) return k;
     }
-    ARENA_RESERVE(self->arena, building->inputs, building->fusion.input_count, building->input_capacity);
+    ARENA_RESERVE(self->arena, draft->inputs, draft->fusion.input_count, draft->input_capacity);
     if (self->arena->failed) return 0;
-    building->inputs[building->fusion.input_count] =
+    draft->inputs[draft->fusion.input_count] =
         (ProgramFusionInput){.value = outside->value, .strides = strides};
-    return building->fusion.input_count++;
+    return draft->fusion.input_count++;
 }
 
 /* Appends an operator and returns its slot. While inputs are still being added, operators are counted from 0
  * and have negative slots: slot ~k is operator k. */
-static int32_t add_op(Fuser *self, Building *building, const ProgramFusionOp *op) {
-    ARENA_RESERVE(self->arena, building->ops, building->fusion.op_count, building->op_capacity);
+static int32_t add_op(Fuser *self, FusionDraft *draft, const ProgramFusionOp *op) {
+    ARENA_RESERVE(self->arena, draft->ops, draft->fusion.op_count, draft->op_capacity);
     if (self->arena->failed) return ~0;
-    building->ops[building->fusion.op_count] = *op;
-    return ~building->fusion.op_count++;
+    draft->ops[draft->fusion.op_count] = *op;
+    return ~draft->fusion.op_count++;
 }
 
 static ProgramFusionOp member_op(const Fuser *self, int32_t i) {
@@ -482,7 +480,7 @@ static ProgramFusionOp member_op(const Fuser *self, int32_t i) {
                              .origin = instruction->origin};
 }
 
-static int32_t add_clone(Fuser *self, Building *building, int32_t i) {
+static int32_t add_clone(Fuser *self, FusionDraft *draft, int32_t i) {
     if (self->constant_slot[i] != 0) return self->constant_slot[i];
     const ProgramInstruction *instruction = &self->program->instructions[i];
     ProgramFusionOp op = {.opcode = instruction->opcode,
@@ -492,48 +490,47 @@ static int32_t add_clone(Fuser *self, Building *building, int32_t i) {
                           .origin = instruction->origin};
     if (instruction->opcode == IR_IOTA && instruction->compute.shard)
         op.iota_start = instruction->compute.shard->start[instruction->attributes->dimensions[0]];
-    ARENA_RESERVE(self->arena, building->clones, building->clone_count, building->clone_capacity);
+    ARENA_RESERVE(self->arena, draft->clones, draft->clone_count, draft->clone_capacity);
     if (self->arena->failed) return ~0;
-    building->clones[building->clone_count++] = i;
-    return self->constant_slot[i] = add_op(self, building, &op);
+    draft->clones[draft->clone_count++] = i;
+    return self->constant_slot[i] = add_op(self, draft, &op);
 }
 
 /* Returns the slot of a value in the fusion of `leader`: a member, recomputed, or read. */
-static int32_t operand_slot(Fuser *self, Building *building, int32_t leader, int32_t value);
+static int32_t operand_slot(Fuser *self, FusionDraft *draft, int32_t leader, int32_t value);
 
-static int32_t add_recomputed(Fuser *self, Building *building, int32_t leader, int32_t i) {
+static int32_t add_recomputed(Fuser *self, FusionDraft *draft, int32_t leader, int32_t i) {
     const ProgramInstruction *instruction = &self->program->instructions[i];
     if (self->constant_slot[i] != 0) return self->constant_slot[i];
     ProgramFusionOp op = member_op(self, i);
     for (int32_t k = 0; k < instruction->operand_count; k++)
-        op.operands[k] = operand_slot(self, building, leader, instruction->operands[k]);
-    ARENA_RESERVE(self->arena, building->clones, building->clone_count, building->clone_capacity);
+        op.operands[k] = operand_slot(self, draft, leader, instruction->operands[k]);
+    ARENA_RESERVE(self->arena, draft->clones, draft->clone_count, draft->clone_capacity);
     if (self->arena->failed) return ~0;
-    building->clones[building->clone_count++] = i;
-    return self->constant_slot[i] = add_op(self, building, &op);
+    draft->clones[draft->clone_count++] = i;
+    return self->constant_slot[i] = add_op(self, draft, &op);
 }
 
-static int32_t operand_slot(Fuser *self, Building *building, int32_t leader, int32_t value) {
+static int32_t operand_slot(Fuser *self, FusionDraft *draft, int32_t leader, int32_t value) {
     int32_t producer = producer_of(self, value);
     if (producer >= 0 && self->leader[producer] == leader) return self->slot[value];
-    if (recomputes(self, leader, producer)) return add_recomputed(self, building, leader, producer);
+    if (recomputes(self, leader, producer)) return add_recomputed(self, draft, leader, producer);
     const Outside outside = outside_of(self, value);
-    return outside.clone >= 0 ? add_clone(self, building, outside.clone)
-                              : add_input(self, building, &outside);
+    return outside.clone >= 0 ? add_clone(self, draft, outside.clone) : add_input(self, draft, &outside);
 }
 
-static int32_t final_slot(const Building *building, int32_t slot) {
-    return slot < 0 ? building->fusion.input_count + ~slot : slot;
+static int32_t final_slot(const FusionDraft *draft, int32_t slot) {
+    return slot < 0 ? draft->fusion.input_count + ~slot : slot;
 }
 
-static AmStatus build_fusion(Fuser *self, Building *building, const int32_t *members, int32_t count,
+static AmStatus build_fusion(Fuser *self, FusionDraft *draft, const int32_t *members, int32_t count,
                              AmError *error) {
     Program *program = self->program;
     const IrShape *space = value_shape(self, program->instructions[members[0]].first_result);
-    ProgramFusion *fusion = &building->fusion;
+    ProgramFusion *fusion = &draft->fusion;
     *fusion = (ProgramFusion){
         .rank = space->rank, .dimensions = space->dimensions, .elements = ir_shape_elements(space)};
-    building->clone_count = 0;
+    draft->clone_count = 0;
     int32_t needed = 0;
     for (int32_t m = 0; m < count; m++)
         needed += self->needed[program->instructions[members[m]].first_result];
@@ -549,8 +546,8 @@ static AmStatus build_fusion(Fuser *self, Building *building, const int32_t *mem
         }
         ProgramFusionOp op = member_op(self, members[m]);
         for (int32_t k = 0; k < instruction->operand_count; k++)
-            op.operands[k] = operand_slot(self, building, self->leader[members[m]], instruction->operands[k]);
-        self->slot[result] = add_op(self, building, &op);
+            op.operands[k] = operand_slot(self, draft, self->leader[members[m]], instruction->operands[k]);
+        self->slot[result] = add_op(self, draft, &op);
         if (self->needed[result]) {
             output_values[fusion->output_count] = result;
             output_slots[fusion->output_count++] = self->slot[result];
@@ -561,16 +558,15 @@ static AmStatus build_fusion(Fuser *self, Building *building, const int32_t *mem
     if (self->arena->failed) return am_fail_memory(error, count);
     if (fusion->op_count == 0) return AM_OK; /* all of it is recomputed elsewhere */
     for (int32_t k = 0; k < fusion->op_count; k++)
-        for (int32_t o = 0; o < building->ops[k].operand_count; o++)
-            building->ops[k].operands[o] = final_slot(building, building->ops[k].operands[o]);
-    for (int32_t k = 0; k < fusion->output_count; k++)
-        output_slots[k] = final_slot(building, output_slots[k]);
-    for (int32_t k = 0; k < building->clone_count; k++) self->constant_slot[building->clones[k]] = 0;
+        for (int32_t o = 0; o < draft->ops[k].operand_count; o++)
+            draft->ops[k].operands[o] = final_slot(draft, draft->ops[k].operands[o]);
+    for (int32_t k = 0; k < fusion->output_count; k++) output_slots[k] = final_slot(draft, output_slots[k]);
+    for (int32_t k = 0; k < draft->clone_count; k++) self->constant_slot[draft->clones[k]] = 0;
     ProgramFusionInput *inputs = ARENA_ARRAY(self->arena, ProgramFusionInput, fusion->input_count);
     ProgramFusionOp *ops = ARENA_ARRAY(self->arena, ProgramFusionOp, fusion->op_count);
     if (self->arena->failed) return am_fail_memory(error, count);
-    for (int32_t k = 0; k < fusion->input_count; k++) inputs[k] = building->inputs[k];
-    for (int32_t k = 0; k < fusion->op_count; k++) ops[k] = building->ops[k];
+    for (int32_t k = 0; k < fusion->input_count; k++) inputs[k] = draft->inputs[k];
+    for (int32_t k = 0; k < fusion->op_count; k++) ops[k] = draft->ops[k];
     fusion->inputs = inputs;
     fusion->ops = ops;
     fusion->output_slots = output_slots;
@@ -586,7 +582,7 @@ static AmStatus build_steps(Fuser *self, const int32_t *order, AmError *error) {
     int32_t fusions = 0;
     for (int32_t i = 0; i < self->count; i++)
         fusions += self->leader[i] == i && self->form[i] == FORM_ELEMENT_WISE;
-    Building building = {0};
+    FusionDraft draft = {0};
     program->execution.fusions = ARENA_ARRAY(self->arena, ProgramFusion, fusions);
     program->execution.steps = ARENA_ARRAY(self->arena, ProgramStep, self->count + 1);
     if (self->arena->failed) return am_fail_memory(error, self->count);
@@ -595,7 +591,7 @@ static AmStatus build_steps(Fuser *self, const int32_t *order, AmError *error) {
         const ProgramInstruction *instruction = &program->instructions[i];
         int32_t together = self->size[i];
         if (self->form[i] == FORM_ELEMENT_WISE) {
-            TRY(build_fusion(self, &building, &order[place], together, error));
+            TRY(build_fusion(self, &draft, &order[place], together, error));
         } else if (self->form[i] == FORM_CLONED && !self->needed[instruction->first_result]) {
             program->values[instruction->first_result].kind = PROGRAM_VALUE_INTERNAL;
         } else if (!program_is_view(instruction)) {

@@ -14,13 +14,13 @@
 #include "lowering/plan_file/plan_parts.h"
 
 /* Old and new numbers of instructions, or of parameters. */
-typedef struct Renumbering {
+typedef struct NumberMap {
     const int32_t *before, *after; /* left out in the plan's module and in the other, ascending */
     int32_t before_count, after_count;
-} Renumbering;
+} NumberMap;
 
 /* Returns the new number, or -1 for one that is left out; a `boundary` is the place before a number. */
-static json_int_t renumber(const Renumbering *self, json_int_t number, bool is_boundary) {
+static json_int_t renumber(const NumberMap *self, json_int_t number, bool is_boundary) {
     json_int_t rank = number;
     if (is_boundary && number == 0) return 0;
     for (int32_t k = 0; k < self->before_count && self->before[k] <= number; k++) {
@@ -32,7 +32,7 @@ static json_int_t renumber(const Renumbering *self, json_int_t number, bool is_b
 }
 
 typedef struct Adapter {
-    Renumbering instructions, parameters;
+    NumberMap instructions, parameters;
     json_int_t count_before, count_after; /* instructions */
 } Adapter;
 
@@ -67,7 +67,7 @@ static AmStatus read_unused(IrUnused *unused, Arena *arena, json_t *list, json_i
 }
 
 /* Replaces element `index` of a list by its new number; false: it is left out or no number. */
-static bool renumber_element(json_t *list, size_t index, const Renumbering *by, bool is_boundary) {
+static bool renumber_element(json_t *list, size_t index, const NumberMap *by, bool is_boundary) {
     const json_t *element = json_array_get(list, index);
     json_int_t number =
         json_is_integer(element) ? renumber(by, json_integer_value(element), is_boundary) : -1;
@@ -227,11 +227,11 @@ AmStatus plan_adapt(json_t *root, const PlanContext *whole, const char *source, 
         Adapter self = {.count_before = count, .count_after = whole->canonical->instruction_count};
         if (status == AM_OK) {
             self.instructions =
-                (Renumbering){sorted(&arena, before.rows, before.count, 1),
-                              sorted(&arena, after.rows, after.count, 1), before.count, after.count};
+                (NumberMap){sorted(&arena, before.rows, before.count, 1),
+                            sorted(&arena, after.rows, after.count, 1), before.count, after.count};
             self.parameters =
-                (Renumbering){sorted(&arena, before.rows, before.count, 0),
-                              sorted(&arena, after.rows, after.count, 0), before.count, after.count};
+                (NumberMap){sorted(&arena, before.rows, before.count, 0),
+                            sorted(&arena, after.rows, after.count, 0), before.count, after.count};
             status = arena.failed ? am_fail_memory(error, count) : adapt_all(root, &self, error);
         }
         if (status == AM_OK) {

@@ -321,12 +321,12 @@ AmStatus transfer_route(TransferRoute *route, const IrShape *shape, const Transf
 }
 
 /* The pieces of one rank, being listed. */
-typedef struct Listing {
+typedef struct PieceLists {
     int32_t rank, first; /* `first`: the lowest rank of both ends */
     bool *takes_part;    /* [rank - first] */
     ProgramPiece *sends, *receives;
     int32_t send_count, send_capacity, receive_count, receive_capacity;
-} Listing;
+} PieceLists;
 
 static ProgramPiece make_piece(Matcher *matcher, int32_t peer, bool is_send) {
     int32_t rank = matcher->shape->rank;
@@ -339,7 +339,7 @@ static ProgramPiece make_piece(Matcher *matcher, int32_t peer, bool is_send) {
 }
 
 static void list_piece(void *user, Matcher *matcher, int32_t sender, int32_t receiver) {
-    Listing *listing = user;
+    PieceLists *listing = user;
     Arena *arena = matcher->arena;
     if (sender != receiver)
         listing->takes_part[sender - listing->first] = listing->takes_part[receiver - listing->first] = true;
@@ -361,7 +361,7 @@ AmStatus transfer_pieces(const ProgramTransfer **transfer, Arena *arena, const I
     int32_t first = a->first_rank < b->first_rank ? a->first_rank : b->first_rank;
     int32_t end_a = a->first_rank + a->mesh->device_count, end_b = b->first_rank + b->mesh->device_count;
     int32_t span = (end_a > end_b ? end_a : end_b) - first, count = 0;
-    Listing listing = {.rank = rank, .first = first, .takes_part = ARENA_ARRAY(arena, bool, span)};
+    PieceLists listing = {.rank = rank, .first = first, .takes_part = ARENA_ARRAY(arena, bool, span)};
     Matcher matcher = {.arena = arena, .shape = shape, .route = route};
     ProgramTransfer *result = ARENA_ARRAY(arena, ProgramTransfer, 1);
     TransferRoute *kept = ARENA_ARRAY(arena, TransferRoute, 1);

@@ -164,14 +164,14 @@ bool plan_climb_add(ClimbBatch *batch, const Plan *plan, double seconds, PlanCli
     return true;
 }
 
-typedef struct ClimbPricing {
+typedef struct ClimbTasks {
     ClimbBatch *batch;
     PlanClimb *climb;
     const ClimbBase *base;
-} ClimbPricing;
+} ClimbTasks;
 
 static void simulate_task(void *user, int32_t k) {
-    const ClimbPricing *self = user;
+    const ClimbTasks *self = user;
     const PlanClimb *climb = self->climb;
     ClimbStep *step = &self->batch->steps[k];
     const SimulationOptions options = {.memory_fraction =
@@ -184,7 +184,7 @@ static void simulate_task(void *user, int32_t k) {
 }
 
 AmStatus plan_climb_price(ClimbBatch *batch, PlanClimb *self, const ClimbBase *base, AmError *error) {
-    ClimbPricing pricing = {batch, self, base};
+    ClimbTasks pricing = {batch, self, base};
     batch->best = NULL;
     batch->count = (int32_t)budget_take(&self->budget, batch->count);
     parallel_for(batch->count, 0, simulate_task, &pricing);

@@ -285,28 +285,28 @@ static AmStatus find_tensor(const LayerCosts *self, LayerTensor *tensor, AmError
     return AM_OK;
 }
 
-typedef struct Finding {
+typedef struct FindTasks {
     LayerCosts *costs;
     AmStatus status[LAYER_MOST_TENSORS];
     AmError errors[LAYER_MOST_TENSORS];
-} Finding;
+} FindTasks;
 
 static void find_task(void *user, int32_t k) {
-    Finding *finding = user;
-    if (stop_wanted(&finding->costs->stop)) return;
-    finding->status[k] = find_tensor(finding->costs, &finding->costs->tensors.of[k], &finding->errors[k]);
+    FindTasks *tasks = user;
+    if (stop_wanted(&tasks->costs->stop)) return;
+    tasks->status[k] = find_tensor(tasks->costs, &tasks->costs->tensors.of[k], &tasks->errors[k]);
 }
 
 AmStatus layer_costs_find_tensors(LayerCosts *costs, const int32_t *sizes, int32_t count, int32_t threads,
                                   AmError *error) {
-    Finding finding = {.costs = costs};
+    FindTasks tasks = {.costs = costs};
     for (int32_t k = 0; k < 2 * count && costs->tensors.count < LAYER_MOST_TENSORS; k++)
         if (sizes[k / 2] > 1)
             costs->tensors.of[costs->tensors.count++] =
                 (LayerTensor){.size = sizes[k / 2], .splits_sequence = k % 2 == 1};
-    parallel_for(costs->tensors.count, threads, find_task, &finding);
+    parallel_for(costs->tensors.count, threads, find_task, &tasks);
     for (int32_t k = 0; k < costs->tensors.count; k++) {
-        TRY(am_pass_error(finding.status[k], &finding.errors[k], error));
+        TRY(am_pass_error(tasks.status[k], &tasks.errors[k], error));
     }
     return AM_OK;
 }
@@ -530,24 +530,24 @@ static AmStatus fill(const LayerCosts *self, LayerTable *table, Arena *scratch, 
     return read_steps(self, table, scratch, program, error);
 }
 
-typedef struct Filling {
+typedef struct FillTasks {
     const LayerCosts *costs;
     LayerTable *tables;
-} Filling;
+} FillTasks;
 
 static void fill_task(void *user, int32_t k) {
-    const Filling *filling = user;
-    LayerTable *table = &filling->tables[k];
-    if (stop_wanted(&filling->costs->stop)) return;
-    Arena *scratch = scratch_take(filling->costs->scratch);
-    table->status = fill(filling->costs, table, scratch, &table->error);
-    scratch_give(filling->costs->scratch, scratch);
+    const FillTasks *tasks = user;
+    LayerTable *table = &tasks->tables[k];
+    if (stop_wanted(&tasks->costs->stop)) return;
+    Arena *scratch = scratch_take(tasks->costs->scratch);
+    table->status = fill(tasks->costs, table, scratch, &table->error);
+    scratch_give(tasks->costs->scratch, scratch);
 }
 
 AmStatus layer_costs_fill(const LayerCosts *costs, LayerTable *tables, int32_t count, int32_t threads,
                           AmError *error) {
-    Filling filling = {costs, tables};
-    parallel_for(count, threads, fill_task, &filling);
+    FillTasks tasks = {costs, tables};
+    parallel_for(count, threads, fill_task, &tasks);
     for (int32_t k = 0; k < count; k++) {
         TRY(am_pass_error(tables[k].status, &tables[k].error, error));
     }

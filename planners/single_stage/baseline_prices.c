@@ -129,10 +129,10 @@ typedef struct BaselinePrice {
     bool is_requested;
 } BaselinePrice;
 
-typedef struct BaselinePricing {
+typedef struct BaselinePrices {
     const SingleStageSearch *search;
     BaselinePrice prices[BASELINE_COUNT];
-} BaselinePricing;
+} BaselinePrices;
 
 /* Prepares the baseline's plans on the meshes that are its own. */
 static AmStatus begin_price(BaselinePrice *self, SingleStageSearch *search, Baseline baseline,
@@ -157,7 +157,7 @@ static AmStatus begin_price(BaselinePrice *self, SingleStageSearch *search, Base
 
 /* Prices a baseline on the widest model axis first, and on narrower ones where that does not fit. */
 static void price_task(void *user, int32_t baseline) {
-    BaselinePricing *pricing = user;
+    BaselinePrices *pricing = user;
     BaselinePrice *self = &pricing->prices[baseline];
     const SearchOptions *options = pricing->search->options;
     bool is_named = options->searcher == SEARCHER_BASELINE && (int32_t)options->baseline == baseline;
@@ -206,7 +206,7 @@ static AmStatus end_price(SingleStageSearch *search, Baseline baseline, const Ba
 
 /* Prices the baselines in [first, end) that are not priced yet. */
 static AmStatus price_baselines(SingleStageSearch *self, int32_t first, int32_t end, AmError *error) {
-    BaselinePricing *pricing = calloc(1, sizeof *pricing);
+    BaselinePrices *pricing = calloc(1, sizeof *pricing);
     if (!pricing) return am_fail_memory(error, (int64_t)sizeof *pricing);
     pricing->search = self;
     AmStatus status = AM_OK;
