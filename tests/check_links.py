@@ -4,6 +4,7 @@
 - A link `](PATH#ANCHOR)` of an .md file names a file or folder, and a heading of it.
 - A name of a file after `docs/`, in any source file, names a page or a picture.
 - A source file that a document names, such as `ir/read.c` or `read.c`, exists.
+- A function that a document names in a file, as "`NAME()` in `FILE`", is in that file.
 - Two headings of one page differ, so that anchors stay when a section is added.
 - A line has at most 120 characters, except tables, code blocks and lines of one word.
 
@@ -20,6 +21,7 @@ import sys
 ROOT = pathlib.Path(os.environ.get("AUTOMAP_SOURCE", pathlib.Path(__file__).parents[1]))
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FILE = re.compile(r"`(?:\./)?((?:[\w-]+/)*[\w-]+\.(?:c|cu|def|h|py|sh))`")
+FUNCTION = re.compile(r"`(\w+)\(\)` in `((?:[\w-]+/)*[\w-]+\.(?:c|cu|h|py))`")
 PAGE = re.compile(r"\bdocs/([\w-]+\.(?:md|svg))\b")
 SOURCES = {"", ".c", ".cmake", ".cu", ".def", ".h", ".md", ".py", ".sh", ".txt"}
 FOREIGN = {"cuda.h", "mpi.h", "nvrtc.h"}  # headers of libraries
@@ -44,9 +46,9 @@ def headings(text):
             yield number, re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
 
 
-def is_source(name, files):
-    """Whether a file has this path, from the root or from a folder of the sources."""
-    return name in files or any(file.endswith("/" + name) for file in files)
+def find_sources(name, files):
+    """Returns the files that have this path, from the root or from a folder of the sources."""
+    return [name] if name in files else [file for file in files if file.endswith("/" + name)]
 
 
 def check_page(path, text, anchors, files):
@@ -58,8 +60,12 @@ def check_page(path, text, anchors, files):
         if is_code:
             continue
         for name in FILE.findall(line):
-            if path.name != "CHANGELOG.md" and name not in FOREIGN and not is_source(name, files):
+            if path.name != "CHANGELOG.md" and name not in FOREIGN and not find_sources(name, files):
                 yield number, f"no file {name}"
+        for function, name in FUNCTION.findall(line):
+            if not any(re.search(rf"\b{function}\(", pathlib.Path(file).read_text())
+                       for file in find_sources(name, files)):
+                yield number, f"no function {function}() in {name}"
         if len(line) > WIDTH and not line.startswith("|") and " " in line.strip():
             yield number, f"{len(line)} characters, at most {WIDTH}"
         for target in LINK.findall(re.sub(r"`[^`]*`", "", line)):
