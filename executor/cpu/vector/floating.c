@@ -1,5 +1,5 @@
-/* Loops of the operators on f32 and f64, one row per operator. Functions of the C library:
- * math_functions.def.
+/* Loops of the operators on f32 and f64, one row per operator: those of float_formulas.def, which GPUs share,
+ * and those here.
  *
  * Maxima and minima propagate NaN; sign keeps NaN and signed zeros; remainder takes the dividend's sign.
  * <tgmath.h> picks the function of the element's own width.
@@ -41,19 +41,13 @@
     X(LOG, BOTH(vector_log, (log), x))                       \
     X(LOG_PLUS_ONE, BOTH(vector_log1p, (log1p), x))          \
     X(LOGISTIC, 1 / (1 + BOTH(vector_exp, (exp), -x)))       \
-    X(NEGATE, -x)                                            \
-    X(RSQRT, 1 / sqrt(x))                                    \
     X(SIGN, x > 0 ? 1 : x < 0 ? -1 : x)                      \
     X(TANH, BOTH(vector_tanh, (tanh), x))
 
 #define BINARY_OPERATORS(X)             \
-    X(ADD, x + y)                       \
-    X(DIVIDE, x / y)                    \
     X(MAXIMUM, x > y || x != x ? x : y) \
     X(MINIMUM, x < y || x != x ? x : y) \
-    X(MULTIPLY, x *y)                   \
-    X(POWER, pow(x, y))                 \
-    X(SUBTRACT, x - y)
+    X(POWER, pow(x, y))
 
 #define DEFINE_UNARY_BOTH(NAME, EXPRESSION) \
     DEFINE_UNARY(NAME, float, EXPRESSION)   \
@@ -63,11 +57,11 @@
     DEFINE_BINARY(NAME, double, EXPRESSION)
 UNARY_OPERATORS(DEFINE_UNARY_BOTH)
 BINARY_OPERATORS(DEFINE_BINARY_BOTH)
-#define UNARY_FUNCTION(NAME, FUNCTION)  DEFINE_UNARY_BOTH(NAME, FUNCTION(x))
-#define BINARY_FUNCTION(NAME, FUNCTION) DEFINE_BINARY_BOTH(NAME, FUNCTION(x, y))
-#include "executor/math_functions.def"
-#undef UNARY_FUNCTION
-#undef BINARY_FUNCTION
+#define UNARY_FORMULA  DEFINE_UNARY_BOTH
+#define BINARY_FORMULA DEFINE_BINARY_BOTH
+#include "executor/float_formulas.def"
+#undef UNARY_FORMULA
+#undef BINARY_FORMULA
 
 #define DEFINE_IS_FINITE(TYPE)                                                   \
     static void IS_FINITE_##TYPE(LOOP_ARGUMENTS) {                               \
@@ -84,9 +78,9 @@ static const struct {
     ElementLoop *single, *twice;
 } rows[] = {
 #define ROW(NAME, EXPRESSION) {IR_##NAME, NAME##_float, NAME##_double},
-#define UNARY_FUNCTION        ROW
-#define BINARY_FUNCTION       ROW
-#include "executor/math_functions.def"
+#define UNARY_FORMULA         ROW
+#define BINARY_FORMULA        ROW
+#include "executor/float_formulas.def"
     UNARY_OPERATORS(ROW) BINARY_OPERATORS(ROW){IR_IS_FINITE, IS_FINITE_float, IS_FINITE_double},
 };
 

@@ -1,13 +1,14 @@
 /* Element-wise operators as CUDA C expressions: one row per operator and class
- * of types, the twins of executor/cpu/elementwise/element_*.c. Functions of the
- * C library: executor/math_functions.def.
+ * of types, the twins of executor/cpu/elementwise/element_*.c. Formulas of x and y
+ * that CPUs share: executor/float_formulas.def.
  *
- * In an expression $1 to $3 are the operands, $T the type of the result, $U and
+ * In any other expression $1 to $3 are the operands, $T the type of the result, $U and
  * $S the unsigned and signed integers of its width, $W the unsigned integer in
  * which sums and products wrap, $B its bits, $f what ends the name of a
  * function of the mathematical library ("f" for f32). Helpers such as
  * divide_integer are in source_unit.c.
  */
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,24 +29,23 @@ typedef struct OperatorRow {
     IrOpcode opcode;
     TypeClass classes; /* of operand 0 */
     const char *expression;
+    int32_t formula_operands; /* 1: the expression is a formula of x, 2: of x and y, 0: it is none */
 } OperatorRow;
 
 static const OperatorRow operators[] = {
-#define UNARY_FUNCTION(NAME, FUNCTION)  {IR_##NAME, FLOATING, #FUNCTION "$f($1)"},
-#define BINARY_FUNCTION(NAME, FUNCTION) {IR_##NAME, FLOATING, #FUNCTION "$f($1, $2)"},
-#include "executor/math_functions.def"
-#undef UNARY_FUNCTION
-#undef BINARY_FUNCTION
+#define UNARY_FORMULA(NAME, EXPRESSION)  {IR_##NAME, FLOATING, #EXPRESSION, 1},
+#define BINARY_FORMULA(NAME, EXPRESSION) {IR_##NAME, FLOATING, #EXPRESSION, 2},
+#include "executor/float_formulas.def"
+#undef UNARY_FORMULA
+#undef BINARY_FORMULA
     {IR_ABS, SIGNED, "($T)($1 < 0 ? 0 - ($W)$1 : ($W)$1)"},
     {IR_ABS, UNSIGNED, "$1"},
-    {IR_ADD, FLOATING, "$1 + $2"},
     {IR_ADD, INTEGER, "($T)(($W)$1 + ($W)$2)"},
     {IR_ADD, PRED, "($T)($1 | $2)"},
     {IR_AND, INTEGER | PRED, "($T)($1 & $2)"},
     {IR_CLAMP, ANY, "least_of(greatest_of($2, $1), $3)"},
     {IR_COPY, ANY, "$1"},
     {IR_COUNT_LEADING_ZEROS, INTEGER, "($T)(__clzll((u64)($U)$1) - (64 - $B))"},
-    {IR_DIVIDE, FLOATING, "$1 / $2"},
     {IR_DIVIDE, SIGNED, "divide_signed($1, $2)"},
     {IR_DIVIDE, UNSIGNED, "divide_unsigned($1, $2)"},
     {IR_ERF, FLOATING, "erf$f($1)"},
@@ -61,10 +61,8 @@ static const OperatorRow operators[] = {
     {IR_MINIMUM, PRED, "($T)($1 & $2)"},
     {IR_MULHI, SIGNED, "($T)high_signed($1, $2, $B)"},
     {IR_MULHI, UNSIGNED, "($T)high_unsigned($1, $2, $B)"},
-    {IR_MULTIPLY, FLOATING, "$1 * $2"},
     {IR_MULTIPLY, INTEGER, "($T)(($W)$1 * ($W)$2)"},
     {IR_MULTIPLY, PRED, "($T)($1 & $2)"},
-    {IR_NEGATE, FLOATING, "-$1"},
     {IR_NEGATE, INTEGER, "($T)(0 - ($W)$1)"},
     {IR_NOT, INTEGER, "($T)~$1"},
     {IR_NOT, PRED, "($T)!$1"},
@@ -75,7 +73,6 @@ static const OperatorRow operators[] = {
     {IR_POWER, UNSIGNED, "($T)power_unsigned($1, $2)"},
     {IR_REMAINDER, SIGNED, "remainder_signed($1, $2)"},
     {IR_REMAINDER, UNSIGNED, "remainder_unsigned($1, $2)"},
-    {IR_RSQRT, FLOATING, "1 / sqrt$f($1)"},
     {IR_SELECT, ANY, "$1 ? $2 : $3"},
     {IR_SHIFT_LEFT, INTEGER, "($U)$2 < $B ? ($T)(($W)$1 << $2) : ($T)0"},
     {IR_SHIFT_RIGHT_ARITHMETIC, INTEGER, "($T)(($S)$1 >> (($U)$2 < $B ? ($S)$2 : ($S)($B - 1)))"},
@@ -83,7 +80,6 @@ static const OperatorRow operators[] = {
     {IR_SIGN, FLOATING, "$1 > 0 ? ($T)1 : $1 < 0 ? ($T)-1 : $1"},
     {IR_SIGN, SIGNED, "($T)(($1 > 0) - ($1 < 0))"},
     {IR_SIGN, UNSIGNED, "($T)($1 > 0)"},
-    {IR_SUBTRACT, FLOATING, "$1 - $2"},
     {IR_SUBTRACT, INTEGER, "($T)(($W)$1 - ($W)$2)"},
     {IR_TANH, FLOATING, "tanh$f($1)"},
     {IR_XOR, INTEGER | PRED, "($T)($1 ^ $2)"},
@@ -205,6 +201,17 @@ static void expand(Text *out, const char *expression, const TypeRow *row, const 
         case 'f': text_append_string(out, row->suffix); break;
         default: text_append(out, "v%d", operands[*c - '1']); break;
         }
+    }
+}
+
+/* Appends a formula: x and y become operands, and names of functions get the suffix of the type. */
+static void expand_formula(Text *out, const char *formula, const TypeRow *row, const int32_t *operands) {
+    for (size_t length; *formula; formula += length) {
+        for (length = 0; isalnum((unsigned char)formula[length]);) length++;
+        if (length == 0) text_append_bytes(out, formula, length = 1);
+        else if (length == 1 && (*formula == 'x' || *formula == 'y'))
+            text_append(out, "v%d", operands[*formula - 'x']);
+        else text_append(out, "%.*s%s", (int)length, formula, formula[length] == '(' ? row->suffix : "");
     }
 }
 
@@ -344,11 +351,12 @@ static bool append_table_row(Text *out, const ProgramFusionOp *op, Dtype operand
     for (size_t k = 0; k < sizeof operators / sizeof *operators; k++) {
         const OperatorRow *candidate = &operators[k];
         if (candidate->opcode != opcode || !(candidate->classes & row->class)) continue;
-        int32_t most = 0;
+        int32_t most = candidate->formula_operands;
         for (const char *c = candidate->expression; *c; c++)
             if (*c == '$' && c[1] >= '1' && c[1] <= '3' && c[1] - '0' > most) most = c[1] - '0';
         if (most != op->operand_count) return false;
-        expand(out, candidate->expression, row, op->operands);
+        if (candidate->formula_operands > 0) expand_formula(out, candidate->expression, row, op->operands);
+        else expand(out, candidate->expression, row, op->operands);
         return true;
     }
     return false;
