@@ -333,8 +333,8 @@ static bool is_strict(const CudaConvolutionShape *shape) {
 
 static cudnnMathType_t math_of(const CudaConvolutionShape *shape) {
     if (is_strict(shape)) return CUDNN_FMA_MATH;
-    bool half = dtype_is_16bit_float(shape->type);
-    return half ? CUDNN_TENSOR_OP_MATH : CUDNN_DEFAULT_MATH;
+    bool is_16bit = dtype_is_16bit_float(shape->type);
+    return is_16bit ? CUDNN_TENSOR_OP_MATH : CUDNN_DEFAULT_MATH;
 }
 
 static AmStatus describe_window(CudaConvolution *it, AmError *error) {

@@ -147,7 +147,7 @@ static bool is_operator(const PlanContext *context, int32_t i) {
 
 /* Seconds of bringing `bytes` from one state into another on one axis; the bytes that a device sends are
  * added to *moved. */
-static double box(const Cut *cut, int32_t axis, Sbp have, Sbp want, double bytes, double *moved) {
+static double reshard_seconds(const Cut *cut, int32_t axis, Sbp have, Sbp want, double bytes, double *moved) {
     if (have == want || have == SBP_B) return 0;
     ProgramCollectiveKind kind = sbp_is_partial(have)
                                      ? (want == SBP_B ? PROGRAM_ALL_REDUCE : PROGRAM_REDUCE_SCATTER)
@@ -172,7 +172,8 @@ static void price_reshard(const Cut *cut, int32_t from, int32_t to, int32_t slot
         for (int32_t other = 0; other < AXES; other++)
             if (other != axis && sbp_is_split(have[other])) ways *= cut->mesh.axes[other].size;
         double before = edge->moved[axis][a][b];
-        edge->seconds[a][b] += box(cut, axis, have[axis], want[axis], bytes / ways, &edge->moved[axis][a][b]);
+        edge->seconds[a][b] +=
+            reshard_seconds(cut, axis, have[axis], want[axis], bytes / ways, &edge->moved[axis][a][b]);
         have[axis] = want[axis];
         edge->moved[AXES + axis][a][b] += edge->moved[axis][a][b] > before;
     }

@@ -283,11 +283,11 @@ AmStatus cpu_prepare_reduce(KernelCall *call, Arena *arena, AmError *error) {
         kernel->reduced_strides[0] = 1;
     }
     call->run = kernel->by_columns ? run_scalar_columns : run_scalar_rows;
-    bool is_half = dtype_is_16bit_float(kernel->type);
-    kernel->fold = vector_loops()->fold(kernel->reduction, is_half ? DTYPE_F32 : kernel->type);
+    bool is_16bit = dtype_is_16bit_float(kernel->type);
+    kernel->fold = vector_loops()->fold(kernel->reduction, is_16bit ? DTYPE_F32 : kernel->type);
     bool is_dense = kernel->by_columns || kernel->reduced_strides[kernel->reduced_rank - 1] == 1;
     if (!kernel->fold || !is_dense) return AM_OK;
-    if (is_half) kernel->widen = vector_loops()->convert(kernel->type, DTYPE_F32);
+    if (is_16bit) kernel->widen = vector_loops()->convert(kernel->type, DTYPE_F32);
     if (kernel->kept_rank == 0) kernel->kept[kernel->kept_rank++] = 1;
     kernel->parts = team_parts(call->device, 0.2 * (double)ir_shape_elements(operand));
     if (kernel->parts > kernel->results) kernel->parts = 1;

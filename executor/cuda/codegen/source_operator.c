@@ -123,12 +123,12 @@ static const TypeRow types_of_values[] = {
 
 /* Returns the name of a 16-bit floating type, which is computed in f32, rounded by the helper NAME_round,
  * and moved by NAME_load and NAME_store; NULL for other types. */
-static const char *half_name(Dtype type) {
+static const char *name_of_16bit(Dtype type) {
     return type == DTYPE_BF16 ? "bf16" : type == DTYPE_F16 ? "f16" : NULL;
 }
 
 static Dtype held(Dtype type) {
-    return half_name(type) ? DTYPE_F32 : type;
+    return name_of_16bit(type) ? DTYPE_F32 : type;
 }
 
 static const TypeRow *row_of(Dtype type) {
@@ -156,16 +156,16 @@ const char *cuda_value_type(Dtype type) {
 }
 
 const char *cuda_memory_type(Dtype type) {
-    return half_name(type) ? "u16" : cuda_value_type(type);
+    return name_of_16bit(type) ? "u16" : cuda_value_type(type);
 }
 
 void cuda_append_load(Text *out, Dtype type, const char *text) {
-    if (half_name(type)) text_append(out, "%s_load(%s)", half_name(type), text);
+    if (name_of_16bit(type)) text_append(out, "%s_load(%s)", name_of_16bit(type), text);
     else text_append_string(out, text);
 }
 
 void cuda_append_store(Text *out, Dtype type, const char *text) {
-    if (half_name(type)) text_append(out, "%s_store(%s)", half_name(type), text);
+    if (name_of_16bit(type)) text_append(out, "%s_store(%s)", name_of_16bit(type), text);
     else text_append_string(out, text);
 }
 
@@ -179,8 +179,8 @@ static void append_unrounded_convert(Text *out, const TypeRow *from, const TypeR
 }
 
 void cuda_append_convert(Text *out, Dtype from, Dtype to, const char *text) {
-    bool rounds = half_name(to) && from != to;
-    if (rounds) text_append(out, "%s_round(", half_name(to));
+    bool rounds = name_of_16bit(to) && from != to;
+    if (rounds) text_append(out, "%s_round(", name_of_16bit(to));
     append_unrounded_convert(out, row_of(from), row_of(to), text);
     if (rounds) text_append_string(out, ")");
 }
@@ -304,7 +304,7 @@ static bool append_comparison(Text *out, const ProgramFusionOp *op, Dtype operan
  * the way. */
 static bool append_bitcast(Text *out, const ProgramFusionOp *op, Dtype operand) {
     char value[32];
-    const char *from = half_name(operand), *to = half_name(op->type);
+    const char *from = name_of_16bit(operand), *to = name_of_16bit(op->type);
     if (op->operand_count != 1 || dtype_bits(operand) != dtype_bits(op->type)) return false;
     snprintf(value, sizeof value, "v%d", op->operands[0]);
     if (from && to) text_append(out, "%s_load(%s_store(%s))", to, from, value);
@@ -394,7 +394,7 @@ bool cuda_operator_rounds(const ProgramFusionOp *op) {
     static const IrOpcode exact[] = {IR_SELECT,  IR_COPY,    IR_RESHAPE,        IR_BROADCAST, IR_CONSTANT,
                                      IR_IOTA,    IR_CONVERT, IR_CLAMP,          IR_NEGATE,    IR_ABS,
                                      IR_MAXIMUM, IR_MINIMUM, IR_BITCAST_CONVERT};
-    if (!half_name(op->type)) return false;
+    if (!name_of_16bit(op->type)) return false;
     for (size_t k = 0; k < sizeof exact / sizeof *exact; k++)
         if (exact[k] == op->opcode) return false;
     return true;
@@ -410,7 +410,7 @@ bool cuda_append_operator(Text *out, const ProgramFusionOp *op, int32_t slot, Dt
     types[slot] = op->type;
     text_append(out, "const %s v%d = ", cuda_value_type(op->type), slot);
     if (rounds && arithmetic && op->type == DTYPE_BF16) text_append_string(out, "bf16_round_result(");
-    else if (rounds) text_append(out, "%s_round(", half_name(op->type));
+    else if (rounds) text_append(out, "%s_round(", name_of_16bit(op->type));
     bool known = append_expression(out, op, types, iota);
     text_append_string(out, rounds ? ");\n" : ";\n");
     return known;
