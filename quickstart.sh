@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From a clean clone to a trained model: installs what is missing, builds, plans
+# From a clean clone to a trained model: installs missing packages, builds, plans
 # T5 for a cluster of GPUs, then plans and trains a small network on this machine
 # and grades it on digits it has not seen. No GPU, no Python, no framework.
 set -euo pipefail

@@ -132,7 +132,7 @@ check_tidy() {
   return 1
 }
 
-# CMake looks once more for what was not there when the build was configured.
+# CMake searches again for libraries that the last configuration did not find.
 wait_for_python() {
   wait "$python" && cmake -S . -B build >>build/build.log
 }
@@ -176,7 +176,7 @@ test_fuzzers() {
       echo "NAME: $(grep -o "Done .*" build-asan/NAME.log)"'
 }
 
-# The programs that start threads: ranks, searches, parallel loops; without those whose head comment says no.
+# The programs that start threads: ranks, searches, parallel loops; without those whose head comment excludes them.
 test_threads() (
   unset AUTOMAP_FULL
   names=$(grep -lE '"(executor/(comm/(comm|channel)|run/run|actors/actors|data/feed|cpu/team)|tests/support/(actor_|(runner|loop|comm|region|training|process|split|plan|transfer|micro_batch|checkpoint)_case)|planners/(plan_search|problem/search|single_stage/single_stage_search)|base/system/parallel)' -r tests --include='test_*.c' |

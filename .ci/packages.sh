@@ -32,7 +32,7 @@ configure_and_build() {
   shift
   local launcher=()
   if command -v ccache >/dev/null; then launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache); fi
-  # Folders of one clone share what they compile alike, with CUDA and without.
+  # Folders of one clone share compiled files, with CUDA and without.
   export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
   mkdir -p "$folder"
   if ! { cmake -S . -B "$folder" -G Ninja "${launcher[@]}" "$@" && ninja -C "$folder" ${targets-}; } >"$folder/build.log" 2>&1; then

@@ -2,9 +2,9 @@
 
 Run as `AUTOMAP=build/automap python3 bench/beside_baselines.py [--model NAME] [--cluster NAME]`. --write
 bench/README.md replaces the table of the document, where all models and clusters ran. A line for each, separated
-by tabs: name, ours, limit, ok or no; then what the limit is. Ours may not be slower than the best of all baselines,
-those of one stage and the pipelines with any number of micro-batches; and T5-11B on C is to be found in 5 s, import
-included.
+by tabs: name, ours, limit, ok or no; then the meaning of the limit. Ours may not be slower than the best of all
+baselines, those of one stage and the pipelines with any number of micro-batches; and T5-11B on C is to be found in 5 s,
+import included.
 """
 
 import argparse
@@ -28,7 +28,7 @@ LIMIT_SECONDS = {("t5_paper_24_11b", "C"): 5.0}
 
 
 def search(path, cluster, *options):
-    """What `search --json` prints, and the seconds of the process; None: no plan."""
+    """Returns the output of `search --json`, and the seconds of the process; None: no plan."""
     command = [AUTOMAP, "search", path, "--cluster", cluster, "-o", os.devnull, "--json", *options]
     start = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True)

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Builds an NCCL for `bench/gpu.sh --pack DIR --nccl FILE`: one architecture, and only the collectives and types
-# that automap uses, as rings with the Simple protocol. Of NCCL 2.30.7 the result has 8 MB, where
-# the official one has 250 MB.
+# that automap uses, as rings with the Simple protocol. The result of NCCL 2.30.7 has 8 MB, the official library 250 MB.
 #
 #   bench/build_nccl.sh SOURCE OUT [ARCHITECTURE]    SOURCE: a checkout of NCCL 2.30 or later;
 #                                                    OUT: the library; ARCHITECTURE: 90 by default

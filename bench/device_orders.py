@@ -1,7 +1,7 @@
 """Compares the search over orders of mixed servers with every order.
 
 For a model and servers of several types: the step of the default plan, under some orders of the cluster file, and of
-the best plan of each order, or of some drawn by chance, with --keep-order. The exit code is 1 if a default plan is
+the best plan of each order, or of some random ones, with --keep-order. The exit code is 1 if a default plan is
 slower than the best of all orders by more than --limit, or if two orders of the file differ by more than 0.5 %.
 
     python3 bench/device_orders.py --models gpt2,vgg19 --servers V100:2,P100:2,T4:2,V100:2

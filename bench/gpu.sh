@@ -30,7 +30,7 @@ fail() {
   exit 1
 }
 
-# What the programs need beside what every Linux has. The driver and CUDA's own libraries are
+# Libraries of the programs that not every Linux has. The driver and CUDA's own libraries are
 # opened at run time, so ldd does not name them; C++'s and gcc's must be those that CUDA's use.
 copy_libraries() {
   local tree=$1
@@ -120,7 +120,7 @@ if glob.glob(f"{sys.prefix}/lib/libnvrtc.so.*"):
 }
 
 # Starts the driver, which has to serve at least CUDA $1. Prints the folder that has to come first for it, if the
-# loader does not find it by itself. Without a driver that starts, prints what each one answered.
+# loader does not find it by itself. Without a driver that starts, prints the answer of each.
 find_card() {
   "$python" -c '
 import ctypes, os, sys

@@ -2,7 +2,7 @@
 
 The ratio is automap / JAX: below 1, automap is faster. `automap run --plan none` takes the exported module on
 one device; JAX compiles the step that the module was exported from, with its state donated. Both read the loss
-of every step; JAX's batch lies on its device. A case is MODEL:PRECISION:
+of every step; JAX's batch is in the memory of its device. A case is MODEL:PRECISION:
 
     f32     full precision on both sides (JAX's own default on a card rounds to tf32)
     tf32    operands of products are rounded to tf32 on both sides

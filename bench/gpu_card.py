@@ -1,9 +1,9 @@
 """The stages of bench/gpu.sh, in the folder where its pack was unpacked: tests, speed, profiles.
 
-Stages run in order of importance. One may take what is left after the expected seconds of those after it that can
-run. A program that does not end in time is shown as "no time", which is no failure; a note counts programs that reached
-a limit of their own, as they may hang. A signal to end has the same effect as the end of the time. table.txt and
-results.json have the results. Exit status 1 if a test failed, 2 if an option is wrong.
+Stages run in order of importance. A stage may take the remaining seconds minus the expected ones of later stages that
+can run. A program that does not end in time is shown as "no time", which is no failure; a note counts programs that
+reached a limit of their own, as they may hang. A signal to end has the same effect as the end of the time. table.txt
+and results.json have the results. Exit status 1 if a test failed, 2 if an option is wrong.
 
 With --dry-run nothing needs a card: programs of the CUDA path run on the stand-in libraries, which play the card
 on the host (their times mean nothing), the rest on the CPU.

@@ -16,7 +16,7 @@ AGENT_EPISODES = 640
 
 
 def one_side(visit, case, side, limit):
-    """The figures of one side of a case, or the reason why there are none."""
+    """Returns the figures of one side of a case, or the reason why it has no figures."""
     environment = dict(os.environ, PYTHONPATH="datasets", AUTOMAP="bin/automap", PYTHONDONTWRITEBYTECODE="1")
     if side == "automap":
         environment["XDG_CACHE_HOME"] = os.path.abspath("cache")

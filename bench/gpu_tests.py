@@ -1,4 +1,4 @@
-"""Stages of bench/gpu.sh that tell right from wrong: test programs, training, several ranks by NCCL."""
+"""Stages of bench/gpu.sh that check results: test programs, training, several ranks by NCCL."""
 
 import glob
 import os
@@ -22,7 +22,7 @@ def test_programs():
 
 
 def has_stand_ins():
-    """Whether the pack has stand-in libraries, and this machine the compiler that they need."""
+    """Returns whether the pack has stand-in libraries, and this machine the compiler that they need."""
     return bool(glob.glob("stand_in/libcuda.so*")) and shutil.which("c++") is not None
 
 

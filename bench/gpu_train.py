@@ -40,7 +40,7 @@ def models():
 
 
 def losses_of(run, model, plan, device, precision="f32"):
-    """Losses of the first steps by `automap run`, or the reason why there are none."""
+    """Returns the losses of the first steps by `automap run`, or the reason why it has no losses."""
     at = f"datasets/models/{model}"
     done = run(["bin/automap", "run", f"{at}/model.hlo.pb", "--plan", plan, "--state", f"{at}/state.npz",
                 "--data", f"{at}/data.npz", "--steps", STEPS, "--device", device, "--json", "--quiet",

@@ -43,7 +43,7 @@ class Done:
 
     @property
     def lacks_memory(self):
-        """Whether the model does not fit on this card, which may be a part of one or have other users."""
+        """Returns whether the model does not fit on this card, which may be a part of one or have other users."""
         return self.status not in (0, None) and NO_MEMORY.search(self.output) is not None
 
     @property

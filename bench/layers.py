@@ -1,7 +1,7 @@
 """Plans of one model in three forms of its layers.
 
-The layers of `moe` have experts in place of the dense half. Those of `unet` are residual blocks of convolutions, at
-three sizes of the image on the way down and on the way up. Each model's training step (Adam, its layers recomputed
+The layers of `moe` have experts in place of the dense half. The layers of `unet` are residual blocks of convolutions,
+at three sizes of the image on the way down and on the way up. Each model's training step (Adam, its layers recomputed
 in the backward pass) is exported three times:
 
     trees    one tree of parameters per layer, and an unrolled loop

@@ -12,7 +12,7 @@ def find_model(name):
 
 
 def model_file(name):
-    """The path of a model's module; ends the program where there is none."""
+    """The path of a model's module; ends the program where the model has no module."""
     path = find_model(name)
     if not path:
         raise SystemExit(f"{name}: no module (expected {ZOO}/{name}/model.hlo.pb or .zst)")

@@ -34,7 +34,7 @@ def even_pipeline(plan, name, cluster, mesh, micro_batches, schedule):
 
 
 def by_stage(found, key, scale):
-    """Of each stage the most of its devices."""
+    """Returns the largest number of the devices of each stage."""
     stages = sorted({device["stage"] for device in found["devices"]})
     return [scale * max(d[key] for d in found["devices"] if d["stage"] == s) for s in stages]
 

@@ -63,7 +63,7 @@ REPEAT_UNTIL = 300  # seconds: no repeat is made again later
 
 
 def call(*arguments, processors=None):
-    """What a command prints, into files: a reader at a pipe's other end would work beside the ranks."""
+    """Writes the output of a command to files: the reader of a pipe would use a core that ranks need."""
     with tempfile.TemporaryFile("w+") as told, tempfile.TemporaryFile("w+") as errors:
         done = subprocess.run([AUTOMAP, *map(str, arguments)], stdout=told, stderr=errors,
                               preexec_fn=(lambda: os.sched_setaffinity(0, processors)) if processors else None)
@@ -94,7 +94,7 @@ class Others:
 
 
 class Case:
-    """One plan with what is known of it."""
+    """One plan with its predictions and measurements."""
 
     def __init__(self, folder, number, row):
         self.model, self.ranks, self.recipe, self.mesh, self.parts = row

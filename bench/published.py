@@ -96,7 +96,7 @@ def baseline_plan(models, model, cluster, baseline, mesh, *more):
 
 
 def read_plan(path):
-    """A plan without what is derived from its decisions, which are to be changed by hand."""
+    """Returns a plan without the parts derived from its decisions, so that these can be changed by hand."""
     plan = json.loads(path.read_text())
     del plan["parameters"], plan["decisions"]
     return plan
@@ -177,7 +177,7 @@ def whale_data_parallel(models, name, make):
 
 
 def fine_cuts(models, model, count):
-    """Where `count` stages of equal FLOPs begin, and the end."""
+    """Returns the places at which `count` stages of equal FLOPs begin, and the end."""
     cluster = automap("cluster", f"nominal:{count}")
     cluster["device_types"]["host"]["memory_bytes"] = 10**12
     path, _ = baseline_plan(models, model, models.file("fine.json", cluster), "even_pipeline", "data=1")

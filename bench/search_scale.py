@@ -186,7 +186,7 @@ def write_cluster(path, devices):
 
 
 def processor_seconds():
-    """Of all programs that have ended."""
+    """The peak memory of all programs that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

@@ -80,7 +80,7 @@ def processor_seconds(process):
 
 
 def run_automap(model, module, one_thread, steps, processor):
-    """Median seconds of a step, which the program tells of each; mean of the processor's time otherwise."""
+    """Returns the median of the seconds of a step that the program prints; otherwise the mean processor time."""
     arguments = ["run", module, "--plan", "none", "--steps", steps, "--json"]
     state = module.parent / "state.npz"
     arguments += ["--state", state, "--data", module.parent / "data.npz"] if state.exists() else ["--state", "random"]

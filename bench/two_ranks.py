@@ -106,7 +106,7 @@ def collective_seconds():
 
 
 def price(table, size):
-    """By the smallest measured size that is not smaller; beyond the largest, in proportion."""
+    """Takes the smallest measured size that is not smaller; beyond the largest, in proportion."""
     for measured, seconds in table:
         if measured >= size:
             return seconds

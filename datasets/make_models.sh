@@ -1,6 +1,6 @@
 #!/bin/sh
-# Writes everything under datasets/models anew: needs JAX, and zstd for the modules that are too
-# large to keep as they are. Two modules come with jaxlib's own text as well.
+# Writes everything under datasets/models anew: needs JAX, and zstd for modules that are too large without compression.
+# Two modules come with jaxlib's own text as well.
 set -eu
 cd "$(dirname "$0")"
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Counts sentences of comments, messages and documents that break docs/style.md.
 
-A sentence is marked if it has a word or form that the style guide replaces: a clause with "what" in
-place of a noun, things that tell, ask or want, riddles by negation, words of the glossary's right column.
-A marker is a hint. The check keeps the share of marked sentences low: LIMITS, by kind.
+A sentence is marked if it has a word or form that the style guide replaces: a "what" clause in place of a noun, things
+that act like people, riddles by negation, words of the glossary's right column. A marker is a hint. The check keeps the
+share of marked sentences low: LIMITS, by kind.
 
   tests/check_prose.py [--list]    --list prints the marked sentences
 """

@@ -20,7 +20,7 @@ STATE_ROLES = ("weight", "optimizer", "state", "constant")
 
 
 class Traced:
-    """A step traced to a jaxpr: its result, what is known of its leaves, and how it is lowered."""
+    """A step traced to a jaxpr: its result, the facts about its leaves, and its lowering."""
 
     def __init__(self, step):
         self.step = step
@@ -60,7 +60,7 @@ class Traced:
                 )
 
     def function(self, loss):
-        """The step as it is lowered: its result, then new values, then a loss not returned."""
+        """The step to lower: its result, then new values, then a loss not returned."""
         pure, is_split = self.step.function, bool(self.step.updated)
         extra = None if loss is None or loss < self.first_loss else loss - self.first_loss
 
@@ -77,7 +77,7 @@ class Traced:
         return function
 
     def lower(self, document):
-        """Lowers the step with the donation of what is updated."""
+        """Lowers the step with donation of the updated state."""
         leaves = iter(document["parameters"])
         donated = [
             any([next(leaves)["output"] is not None for _ in jax.tree.leaves(tree)])
@@ -96,7 +96,7 @@ class Traced:
 
 
 def trace(step):
-    """Traces a Step; an object that is updated without being an argument is an error that says so."""
+    """Traces a Step; an updated object that is no argument is an error."""
     try:
         return jax.jit(step.function, keep_unused=True).trace(*step.arguments, **step.keywords)
     except Exception as error:

@@ -23,7 +23,7 @@ def nnx():
 
 
 def is_object(value):
-    """Whether `value` is an object of NNX (a module, optimizer, metric, variable, ...)."""
+    """Returns whether `value` is an object of NNX (a module, optimizer, metric, variable, ...)."""
     library = nnx()
     if library is None or isinstance(value, type):
         return False
@@ -31,7 +31,7 @@ def is_object(value):
 
 
 def is_never_weight(variable):
-    """Whether a variable's type says that no gradient updates it."""
+    """Returns whether no gradient updates variables of this type."""
     library = nnx()
     names = ("BatchStat", "Cache", "Intermediate", "RngState")
     types = tuple(getattr(library, name) for name in names if hasattr(library, name))
@@ -39,14 +39,14 @@ def is_never_weight(variable):
 
 
 def is_trace_error(error):
-    """Whether Flax raises an exception for the use of an object from outside of the trace."""
+    """Returns whether Flax raises an exception for the use of an object from outside of the trace."""
     errors = sys.modules.get("flax.errors")
     kind = getattr(errors, "TraceContextError", ())
     return nnx() is not None and (isinstance(error, kind) or "different trace level" in str(error))
 
 
 def is_from_step(error):
-    """Whether the object of a trace error belongs to the step: an inner function closes over it."""
+    """Returns whether the object of a trace error belongs to the step: an inner function closes over it."""
     traceback = error.__traceback__
     while traceback.tb_next is not None:
         traceback = traceback.tb_next

@@ -5,8 +5,8 @@
     new = layers.joined(run(layers.arrays(leaves)))           # stacked again
 
 The jaxpr is interpreted: a stack [layers, ...] is a list of its layers. Scans over stacks are unrolled, operators on
-stacks become operators on layers. What has no rule here takes the stack as one array, so the results are those of the
-step, except for the order of sums over layers.
+stacks become operators on layers. Operators without a rule here take the stack as one array, so the results are those
+of the step, except for the order of sums over layers.
 """
 
 import functools
@@ -320,7 +320,7 @@ def interpret_one(equation, inputs):
 
 
 def is_over_layers(params, inputs):
-    """Whether a scan takes the layers of a stack, as one of its inputs or by their index."""
+    """Returns whether a scan takes the layers of a stack, as one of its inputs or by their index."""
     consts, length = params["num_consts"], params["length"]
     rows = inputs[consts + params["num_carry"] :]
     if length > 1 and any(isinstance(value, Stack) for value in rows):

@@ -10,8 +10,8 @@ from .step_graph import Graph, evaluate, operand_arrays
 
 
 def is_one_program(document):
-    """Whether the step runs as one program: a plan of stages with one stage may be in the form of several, because of
-    its layers in stacked parameters or of the order of its devices."""
+    """Returns whether the step runs as one program: a plan of stages with one stage may be in the form of several,
+    because of its layers in stacked parameters or of the order of its devices."""
     if document.get("format") == FORMAT:
         return True
     stages = document.get("stages", [])
@@ -20,7 +20,7 @@ def is_one_program(document):
 
 
 class OneProgram:
-    """A step as one program. Calling it gives what the step gives.
+    """A step as one program. A call returns the results of the step.
 
     jitted    the program, a function of `shapes`: the step's arrays, where layers of stacks are one by one
     """

@@ -1,4 +1,4 @@
-"""What pipelines.py knows of JAX's operators, and the options with which XLA compiles them."""
+"""Facts about JAX's operators for pipelines.py, and the options with which XLA compiles them."""
 
 import functools
 

@@ -92,7 +92,7 @@ class Partition:
                     micro.inputs[at] = a
 
     def find_groups(self, rows):
-        """group[k] of node k: "free" for what every function computes for itself."""
+        """group[k] of node k: "free" for values that every function computes itself."""
         total, nodes = len(self.whole.shapes), self.whole.nodes
         has_data, has_state = np.zeros(total, bool), np.zeros(total, bool)
         has_data[self.data_values()] = True
@@ -132,7 +132,7 @@ class Partition:
 
     def merge_equal(self):
         """Leaves one of equal forward operators, such as x - mean of a norm and of its variance: a backward pass that
-        needs both would keep the value twice. What the step recomputes is no forward operator, and stays."""
+        needs both would keep the value twice. Recomputation of the step itself is no forward operator, and stays."""
         found, replaced, dropped = {}, {}, set()
 
         def merged(node):
@@ -178,7 +178,7 @@ class Partition:
                 self.group[k] = "after"
 
     def check_sum(self, node):
-        """Refuses what is no sum over micro-batches, or another fold."""
+        """Refuses a value that is no sum over micro-batches, or another fold."""
         is_sum = all(self.is_split[value] for value in node.outputs) or node.primitive.name in SUMS
         if not is_sum and node.primitive.name not in FOLDS:
             raise ValueError(f"{node.primitive.name} needs the whole batch: the step cannot run in micro-batches here")
@@ -338,7 +338,7 @@ class Function:
 
 
 class Run:
-    """A step under a plan. Calling it gives what the step gives; `live` is the most micro-batches of each stage
+    """A step under a plan. A call returns the results of the step; `live` is the most micro-batches of each stage
     between their forward and backward passes, in the last call."""
 
     def __init__(self, document, step, arguments, devices=None, donates=False):
@@ -433,7 +433,7 @@ class Run:
             self.later.append((sweep + 1, False, 0, Function(plan.whole, self.free, [], of_data)))
 
     def donate_last_uses(self, final):
-        """Lets updates overwrite sums over micro-batches, what other updates make of them, and with `donates` the
+        """Lets updates overwrite sums over micro-batches, results of other updates from them, and with `donates` the
         state that they replace."""
         outputs = {value for _, is_micro, _, function in self.later for value in (
             function.sums if is_micro else function.outputs)}
@@ -548,7 +548,7 @@ class Run:
         return found
 
     def make_segments(self, graph, open_nodes, users, final):
-        """[(part, function)] of the nodes: what a part can do at once, again and again."""
+        """[(part, function)] of the nodes: the nodes that a part can compute at once, repeatedly."""
         plan, nodes = self.plan, self.plan.whole.nodes
         waiting = {value for k in open_nodes for value in nodes[k].outputs}
         segments = []
@@ -648,7 +648,7 @@ class Run:
                     self.finish(id(function), function, batch)
 
     def slice_batches(self, step, batches):
-        """Gives each micro-batch its part of what is computed before, such as dropout's masks."""
+        """Gives each micro-batch its part of values that are computed before, such as dropout's masks."""
         for value, places in list(step.items()):
             if not self.plan.is_split[value]:
                 continue

@@ -119,7 +119,7 @@ def constrain(document, step, devices=None):
     """`step` with the shardings of intermediate values that the plan decides and XLA cannot know from parameters and
     results, such as those of the parts of a batch that a loop reads. Its results are those of `step`.
 
-    document   what `automap export --format jax` wrote, parsed
+    document   the parsed output of `automap export --format jax`
     step       the whole step that was exported, a function of trees of arrays
     devices    JAX devices to use, row-major over the mesh; default the first of jax.devices()
 
@@ -158,7 +158,7 @@ def constrain(document, step, devices=None):
 def shardings(document, arguments, output=None, devices=None):
     """NamedShardings for the arguments, and for the output where its tree is given.
 
-    document   what `automap export --format jax` wrote, parsed: a plan of one stage and one micro-batch; its
+    document   the parsed output of `automap export --format jax`: a plan of one stage and one micro-batch; its
                recomputation is that of `checkpoint`
     arguments  the step's positional arguments, in any form that has their trees
     output     the step's output, likewise
@@ -239,7 +239,7 @@ def plan(
     constants, updates, data_arguments, loss, example_kwargs and inference are those of `export`;
     options are those of `automap search`, for instance ["--seed", 1]. Shardings cannot say pipeline stages
     or micro-batches, and are equal: the search is for plans of one stage and one micro-batch that
-    cut evenly (--even). The step recomputes what it did (--keep-remat). Errors are those of
+    cut evenly (--even). The step keeps its own recomputation (--keep-remat). Errors are those of
     automap_hlo, or a RuntimeError of the program.
     """
     if isinstance(options, str):

@@ -116,11 +116,12 @@ class Derivative:
 
 
 def checkpoint(document, function):
-    """`function` under jax.checkpoint, which saves and recomputes what the plan does. Its results and gradients are
-    those of `function`.
+    """`function` under jax.checkpoint, which saves and recomputes the same values as the plan. Its results and
+    gradients are those of `function`.
 
-    document   what `automap export --format jax` wrote, parsed
-    function   what the step differentiates, such as the loss: a function of trees of arrays, with the whole batch
+    document   the parsed output of `automap export --format jax`
+    function   the function that the step differentiates, such as the loss: a function of trees of arrays, with
+               the whole batch
 
     Without recomputation in the plan the function is returned as it is. Operators inside of a scan are recomputed.
     """

@@ -1,4 +1,4 @@
-"""What every argument of a step is, and which output updates it: the contents of model.roles.json.
+"""The role of each argument of a step, and the output that updates it: the contents of model.roles.json.
 
 A step hands its state back: `step(state, x, y) -> (new_state, loss)`. An argument with a tree of
 its own and the part of the output with the same tree, shapes and types are a pair, first come
@@ -28,7 +28,7 @@ FORMAT = "automap-roles-1"
 
 
 def signature(tree):
-    """What two trees must share to be a pair: structure, shapes and types."""
+    """Returns the facts that two trees share if they are a pair: structure, shapes and types."""
     leaves, structure = jax.tree.flatten(tree)
     return structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
 
@@ -63,7 +63,7 @@ class Pairing:
         self.claimed.update(range(first, first + self.sizes[position]))
 
     def is_update(self, position, first):
-        """Whether free outputs from `first` on depend on the argument."""
+        """Returns whether free outputs from `first` on depend on the argument."""
         wanted = range(first, first + self.sizes[position])
         if not self.claimed.isdisjoint(wanted):
             return False
@@ -123,7 +123,7 @@ class Pairing:
 
 
 def is_floating_scalar(leaves):
-    """Whether a tree is one floating scalar, which the loss looks like: never paired unasked."""
+    """Returns whether a tree is one floating scalar, which the loss looks like: never paired unasked."""
     return len(leaves) == 1 and leaves[0][0] == () and is_floating(leaves[0][1])
 
 
@@ -137,7 +137,7 @@ def argument_name(argument_names, position):
 
 @dataclasses.dataclass
 class Known:
-    """What is known of a step's leaves beforehand, by leaf number.
+    """Facts about a step's leaves before it is traced, by leaf number.
 
     pairs          {argument leaf: output leaf that updates it}
     constants      argument leaves that are constants unless they are paired

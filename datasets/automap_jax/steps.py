@@ -7,8 +7,8 @@ Steps differ in their arguments and in how they return the new state:
     step(model, opt_state, x) -> (model, ...)  Equinox modules: arrays and static leaves
 
 `Step` has the arguments without static leaves, with each NNX object as a dict of its arrays, and a
-function over them. Wrappers (jax.jit, nnx.jit, eqx.filter_jit) are taken off; what they declare as
-static stays so.
+function over them. Wrappers (jax.jit, nnx.jit, eqx.filter_jit) are taken off; arguments that they declare as static
+stay static.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ def is_equinox_module(value):
 
 
 def has_module(value, name):
-    """Whether the class of `value` is defined in the package or module `name`."""
+    """Returns whether the class of `value` is defined in the package or module `name`."""
     return (type(value).__module__ or "").startswith(name)
 
 
@@ -71,7 +71,7 @@ class Unwrapped:
         self.names |= set(getattr(info, "static_argnames", ()))
 
     def inner(self, step):
-        """What `step` wraps, or None where it is the plain function."""
+        """Returns the function that `step` wraps, or None where it is the plain function."""
         if isinstance(step, type(jax.jit(abs))):
             self.declare(getattr(step, "_jit_info", None))
             self.is_jitted = True
@@ -95,13 +95,13 @@ class Unwrapped:
 
 
 def has_objects(tree):
-    """Whether a tree has an object of NNX or a module of Equinox."""
+    """Returns whether a tree has an object of NNX or a module of Equinox."""
     is_one = lambda value: graph_objects.is_object(value) or is_equinox_module(value)
     return any(map(is_one, jax.tree.leaves(tree, is_leaf=is_one)))
 
 
 def has_objects_of(kind):
-    """Whether objects of a class are NNX objects or Equinox modules."""
+    """Returns whether objects of a class are NNX objects or Equinox modules."""
     bases = [graph_objects.nnx() and graph_objects.nnx().Pytree, equinox() and equinox().Module]
     return any(base and issubclass(kind, base) for base in bases)
 
@@ -214,7 +214,7 @@ class Call:
 @contextlib.contextmanager
 def recorded_losses(found):
     """Appends to `found` the value of every function that jax.grad differentiates meanwhile; JAX
-    passes each of them to one check. Where a JAX has no such check, nothing is found."""
+    passes each of them to one check. A version of JAX without this check finds nothing."""
     api = sys.modules.get("jax._src.api")
     check = getattr(api, "_check_scalar", None)
     if check is None:
@@ -233,7 +233,7 @@ def recorded_losses(found):
 
 
 def is_distributed(step):
-    """Whether a function was made by jax.pmap."""
+    """Returns whether a function was made by jax.pmap."""
     kinds = (type(step).__name__, getattr(step, "__qualname__", ""))
     code = getattr(step, "__code__", None) or getattr(getattr(step, "_fun", None), "__code__", None)
     return "PmapFunction" in kinds or "pmap" in getattr(code, "co_filename", "")
@@ -315,7 +315,7 @@ class Step:
 
     @property
     def is_plain(self):
-        """Whether the arguments are trees of arrays alone."""
+        """Returns whether the arguments are trees of arrays alone."""
         return not (self.offset or self.call.objects.objects or not all(
             all(dynamic) for _, dynamic, _ in self.call.parts))
 

@@ -1,4 +1,4 @@
-"""A JAX step whose parts say where they run: two stages, of which the second splits a stack of layers.
+"""A JAX step with marks of two stages; the second splits a stack of layers.
 
     python3 examples/hints/marked_step.py FOLDER
     automap search FOLDER/model.hlo.pb --cluster nominal:4 -o plan.json

@@ -154,7 +154,7 @@ class Call:
             call(lib.am_options_set, self.options, bytes_of(key), option_text(key, single))  # type: ignore[arg-type]
 
     def _is_single(self, key: str) -> bool:
-        """Whether the option may be given once only; False for an unknown one, which the library reports."""
+        """Returns whether the option may be given once only; False for an unknown one, which the library reports."""
         command = next(name for name, number in COMMANDS.items() if number == self._command)
         return any(row.key == key.replace("_", "-") and not row.is_repeatable for row in options(command))
 

@@ -23,7 +23,7 @@ SYSTEM_NAME = "libautomap.so.0"
 
 
 def load() -> ctypes.CDLL:
-    """Loads the library. ImportError: there is none, or it has another version."""
+    """Loads the library. ImportError: the library is missing, or it has another version."""
     packaged = FOLDER / "lib" / "libautomap.so"
     name = os.environ.get("AUTOMAP_LIBRARY") or (str(packaged) if packaged.exists() else SYSTEM_NAME)
     try:

@@ -88,12 +88,12 @@ class LossOf(torch.nn.Module):
 
 
 def examples_first(batch, dimension):
-    """The tensors of a batch with `dimension` as their first one; those that lack it are as they were."""
+    """The tensors of a batch with `dimension` as their first one; those that lack it are unchanged."""
     return [value.movedim(dimension, 0) if value.ndim > dimension else value for value in batch]
 
 
 def loss_of_examples(loss, dimension):
-    """The loss as a function of a batch as examples_first() gives it; outputs of the model are as they were."""
+    """The loss as a function of a batch as examples_first() returns it; the model gets the batch in its own order."""
     def moved(model, *batch):
         return loss(model, *[value.movedim(0, dimension) if value.ndim > dimension else value for value in batch])
 
@@ -143,7 +143,7 @@ def modules_named(model):
 
 
 def place(node):
-    """Where the step has an operator, as far as PyTorch says so: ` (module layers.0, model.py:57)`."""
+    """Returns the place of an operator in the step, where PyTorch has it: ` (module layers.0, model.py:57)`."""
     path = node.meta.get("module")
     places = [f"module {path}"] if path else []
     own = (str(pathlib.Path(torch.__file__).parent), str(pathlib.Path(__file__).parent))

@@ -14,14 +14,14 @@ from .operators import DTYPES, cut, numbers, operator, window
 # ---- gathers and scatters ----
 
 def at_index(w, x, dimension, index):
-    """Where an index along one dimension, of size 1 in `index`, points in x."""
+    """Returns the element of x at which an index along one dimension points; it has size 1 in `index`."""
     places = w.iota(x.shape, dimension, index.dtype)
     index = w.broadcast(index, x.shape)
     return w.elementwise("compare", index.dtype, x.shape, places, index, attributes="direction=EQ", result=torch.bool)
 
 
 def has_one(x, dimension, index):
-    """Whether each row along a dimension of x has one index."""
+    """Returns whether each row along a dimension of x has one index."""
     return all(size == (1 if d == dimension else x.shape[d]) for d, size in enumerate(index.shape))
 
 
@@ -69,7 +69,7 @@ def scatter(w, name, out, x, dimension, index, value):
 
 
 def change(w, x, adds):
-    """What a scatter does with an element."""
+    """The operation of a scatter on an element."""
     if adds:
         return w.reduction("add", x.dtype)
     kind = DTYPES[x.dtype]

@@ -79,8 +79,8 @@ def twice(value, dimension=0, count=None):
 
 @torch.no_grad()
 def is_sum(loss, outputs, batches):
-    """Whether the loss is a sum over the examples; otherwise it is a mean. Random outputs of these shapes decide, with
-    the first of the batches that has a loss."""
+    """Returns whether the loss is a sum over the examples; otherwise it is a mean. Random outputs of these shapes
+    decide, with the first of the batches that has a loss."""
     def random(value):
         is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
         return torch.randn(value.shape, dtype=value.dtype) if is_float else value
@@ -101,7 +101,7 @@ def is_sum(loss, outputs, batches):
 
 
 def is_sum_of(model, loss, batch):
-    """Whether the loss is a sum over the examples, found from shapes alone, before the model runs."""
+    """Returns whether the loss is a sum over the examples, found from shapes alone, before the model runs."""
     shapes = FakeTensorMode(allow_non_fake_inputs=True)
 
     def fake(value):
@@ -131,8 +131,8 @@ class PartOfLoss:
         self.calls, self.factor = 0, 1  # calls of the model in the loss
 
     def value(self, model, batch, parts, plain):
-        """Of the part `batch`: its tensors may be DTensors. `parts` are all parts as plain tensors, and `plain()` is
-        the loss of this part as the user has written it."""
+        """Computes the loss of the part `batch`, whose tensors may be DTensors. `parts` are all parts as plain tensors,
+        and `plain()` is the loss of this part as the user has written it."""
         if len(parts) == 1:
             return plain()
         if not self.is_open:

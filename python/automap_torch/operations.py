@@ -40,7 +40,7 @@ def split_by_batch(x):
 
 
 def placements_by_batch(x):
-    """Those of a DTensor, whole in other dimensions than the batch."""
+    """Returns the local elements of a DTensor that only the batch dimension splits."""
     return [placement if placement.is_shard(0) else Replicate() for placement in x.placements]
 
 
@@ -60,7 +60,7 @@ ORDERS = {"cumsum", "sort", "topk", "argmax", "argmin"}
 
 
 def is_by_example(name, x, arguments, options):
-    """Whether on_shards gives the result of a function of this name."""
+    """Returns whether on_shards gives the result of a function of this name."""
     if not isinstance(x, DTensor) or name not in WINDOWS | ORDERS:
         return False
     at = 2 if name == "topk" else 1

@@ -18,8 +18,8 @@ gradients and the optimizer's state become DTensors with the placements of the p
                          table, has its graph, too: FSDP2 gives parts to their own modules alone.
     ZeRO alone           FSDP2, fully_shard, where axes of the batch alone split weights
     other plans          DTensor's operators compute with shards of weights and insert the collectives. Weights that
-                         axes of the batch split are gathered for a pass. Where DTensor cannot split an operator, all
-                         weights are gathered.
+                         axes of the batch split are gathered for a pass. All weights are gathered for an operator that
+                         DTensor cannot split.
 """
 
 import inspect
@@ -216,7 +216,7 @@ def units_of(model):
 
 
 def is_zero(model, stage):
-    """Whether the plan splits the batch over all devices, and some weights with it."""
+    """Returns whether the plan splits the batch over all devices, and some weights with it."""
     sizes, data = stage["device_mesh"]["shape"], data_of([stage])
     has_split = any(placement.is_shard() for row in weights_of(stage).values() for placement in row)
     is_data = all(size == 1 or all(row[d].is_shard(0) for row in data) for d, size in enumerate(sizes))
@@ -245,8 +245,8 @@ class UsesOfWeights(TorchDispatchMode):
 
 
 def reads_parts(model, loss, plan):
-    """Whether operators of the loss read weights outside of the model's call, as a tied head reads a table. The loss
-    is computed on shapes alone, those of the plan's batch; a plan without them counts as one that does."""
+    """Returns whether operators of the loss read weights outside of the model's call, as a tied head reads a table. The
+    loss is computed on shapes alone, those of the plan's batch; a plan without them counts as one that does."""
     rows = sorted((row for row in plan["stages"][0]["parameters"] if row["role"] == "data"),
                   key=lambda row: row["number"])
     if not all("shape" in row for row in rows):

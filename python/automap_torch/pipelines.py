@@ -201,7 +201,7 @@ class GraphTraining:
                     yield name, value
 
     def parameters(self):
-        """Those of this rank; of a stage without weights a number that no gradient changes, as optimizers need one."""
+        """Returns the parameters of this rank; a stage without weights has a constant, as optimizers need one."""
         return [value for _, value in self.named_parameters()] or [self.unused]
 
     def open(self, batch):

@@ -37,7 +37,7 @@ def weights_of(stage):
 
 
 def splits_batch(mesh, data):
-    """Whether each axis of the mesh splits the batch."""
+    """Returns whether each axis of the mesh splits the batch."""
     return [any(placements[d].is_shard() for placements in data) for d in range(mesh.ndim)]
 
 

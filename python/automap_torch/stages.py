@@ -121,7 +121,7 @@ def bounds_of(graph, starts, owners):
 
 def find_homes(graph, starts, owners):
     """The part of each value: that of its place, of its weights or of its operands, whichever is last. None for
-    batches and buffers, and for what they and constants alone give."""
+    batches, buffers and values of these and constants alone."""
     bounds = bounds_of(graph, starts, owners)
     homes = {node: owners[name] if kind == "parameter" else None for node, (kind, name) in graph.inputs.items()}
     for place, node in enumerate(graph.operators):

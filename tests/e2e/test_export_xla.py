@@ -162,7 +162,7 @@ def train(training, executable, inputs, outputs):
 
 
 def search(training, options, plan):
-    """Whether the baseline has a plan for this mesh; it is written."""
+    """Returns whether the baseline has a plan for this mesh; it is written."""
     done = subprocess.run([base.AUTOMAP, "search", training.module, *options, "--even", "-o", plan, "--quiet"],
                           capture_output=True, text=True)
     assert done.returncode in (0, 2, 4), done.stderr

@@ -73,7 +73,7 @@ def check_soon(name, cluster, work):
 
 
 def catches_interrupts(process):
-    """Whether the program has got as far as to catch SIGINT: some milliseconds after its start."""
+    """Returns whether the program has got as far as to catch SIGINT: some milliseconds after its start."""
     try:
         status = pathlib.Path(f"/proc/{process}/status").read_text()
     except OSError:

@@ -65,7 +65,7 @@ def is_refused(name, done):
 
 
 def check_plan(folder, name, expected):
-    """Whether the plan was trained; a failure is an exception."""
+    """Returns whether the plan was trained; a failure is an exception."""
     module, plan = folder / "model.hlo.pb", folder / "plan.json"
     done = automap("search", module, *PLANS[name], "-o", plan, "--quiet")
     if is_refused(name, done):

@@ -45,7 +45,7 @@ STEPS = 20 if FULL else 4
 
 
 def check_plan(model, options, plan):
-    """Whether the model has such a plan."""
+    """Returns whether the model has such a plan."""
     folder = MODELS / model
     search = automap("search", folder / "model.hlo.pb", "--searcher", "baseline", *options, "--quiet", "-o", plan)
     if search.returncode == 4:

@@ -557,7 +557,7 @@ def number(array):
 
 
 def bits_below_byte(type):
-    """Whether it is an integer type that files hold a byte for each element of."""
+    """Returns whether it is an integer type that files hold a byte for each element of."""
     return type.name in ("int2", "int4", "uint2", "uint4")
 
 

@@ -82,7 +82,7 @@ def full():
 
 
 def batch8():
-    """16 experts and 4,096 tokens: what one card trains."""
+    """16 experts and 4,096 tokens, which one card can train."""
     return model(by_mask, 1024, 4096, 16, 32000, batch=8, length=512)
 
 

@@ -1,4 +1,4 @@
-"""A decoder with what makes splitting hard: query, key and value in one projection, key-value heads that
+"""A decoder that is hard to split: query, key and value in one projection, key-value heads that
 queries share, gate and up in one projection, sizes that no power of two divides (6 heads, 53 tokens), one
 table for input and softmax, a masked mean as the loss, and gradients clipped by their global norm.
 """

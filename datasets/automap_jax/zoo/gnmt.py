@@ -1,6 +1,6 @@
-"""GNMT (Wu et al. 2016): 8 LSTM layers that read, of which the first goes both ways, and 8 that
-write; the first of these attends to what was read, and all others take the same context. Residual
-connections from the third layer on. Each layer is a scan over time; its input product is outside.
+"""GNMT (Wu et al. 2016): 8 LSTM layers of the encoder, the first in both directions, and 8 of the decoder; the first of
+these attends to the encoder, and all others take the same context. Residual connections from the third layer on. Each
+layer is a scan over time; its input product is outside.
 """
 
 import jax

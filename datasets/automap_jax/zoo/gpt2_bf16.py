@@ -1,6 +1,6 @@
 """GPT-2 trained in mixed precision (Micikevicius et al. 2018): f32 keeps the parameters and Adam's
-state, bfloat16 holds the activations and both sides of every matrix product. What sums many terms
-or spans many magnitudes stays f32: tables (their gradient is a scatter), layer norms, softmax, loss.
+state, bfloat16 holds the activations and both sides of every matrix product. Values that sum many terms or span many
+magnitudes stay f32: tables (their gradient is a scatter), layer norms, softmax, loss.
 """
 
 import jax

@@ -115,7 +115,7 @@ def llama3_8b():
 
 
 def layers():
-    """Four layers of Llama 3 8B and a table of 32,000 tokens, 2 sequences of 2048: what one card trains."""
+    """Four layers of Llama 3 8B and a table of 32,000 tokens, 2 sequences of 2048, which one card can train."""
     return model(4, 4096, 32, 8, 14336, 32000, batch=2, length=2048, unrolled=True)
 
 

@@ -1,4 +1,4 @@
-"""What a model of the zoo is, and the initial values and examples that go with it.
+"""A model of the zoo, with its initial values and examples.
 
 Shapes are written as plain trees, {"kernel": (64, 10), "bias": (10,)}; everything else follows
 from them, so that the largest models need no memory.
@@ -15,7 +15,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Model:
-    """A training step with what is needed to export it, and, if it is small, to run it.
+    """A training step with the data to export it, and, if it is small, to run it.
 
     step       step(state, data...) -> (new state, loss)
     arguments  ShapeDtypeStructs of its arguments, the state first
@@ -36,7 +36,7 @@ class Model:
     exact: bool = False
 
     def is_small(self):
-        """Whether its values are worth writing: less than 4 MB of state."""
+        """Returns whether its values are worth writing: less than 4 MB of state."""
         leaves = jax.tree.leaves(self.arguments)
         size = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
         return self.state is not None and size < 2**22

@@ -45,7 +45,7 @@ def statistics_shapes(tree):
 
 
 def unit(x, p, running, stride=1):
-    """Convolution and batch norm; the running statistics as they are after this batch."""
+    """Convolution and batch norm; the running statistics after this batch."""
     y = lax.conv_general_dilated(
         x, p["kernel"], (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
     )

@@ -108,7 +108,7 @@ def bert48():
 
 
 def bert_large():
-    """BERT-large, 16 sequences of 512 tokens: what one card trains."""
+    """BERT-large, 16 sequences of 512 tokens, which one card can train."""
     return model(bert_logits, masked_tokens, 24, 1024, 16, 4096, 30522, batch=16, length=512)
 
 
