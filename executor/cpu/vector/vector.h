@@ -86,7 +86,10 @@ const VectorLoops *vector_loops(void);
 const VectorLoops *vector_loops_at(int32_t k);
 enum { VECTOR_SETS = 3 };
 
-#ifdef VECTOR_SET
+/* Files that the build does not compile for a set, and tools that read a file alone, see the oldest one. */
+#ifndef VECTOR_SET
+#define VECTOR_SET baseline
+#endif
 #define VECTOR_PASTE(name, set)  name##_##set
 #define VECTOR_EXPAND(name, set) VECTOR_PASTE(name, set)
 #define VECTOR_NAME(name)        VECTOR_EXPAND(name, VECTOR_SET)
@@ -105,7 +108,6 @@ VectorRows VECTOR_NAME(vector_spread_rows), VECTOR_NAME(vector_copy_rows);
 void VECTOR_NAME(vector_stream)(void *out, const void *in, int64_t bytes);
 void VECTOR_NAME(vector_stream_end)(void);
 extern const VectorPool VECTOR_NAME(vector_pool);
-#endif
 
 /* Every loop has these parameters, used or not. */
 #define LOOP_ARGUMENTS                                                     \
