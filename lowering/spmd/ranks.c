@@ -24,6 +24,35 @@ static bool have_same_parts(const Plan *a, const Plan *b) {
     return true;
 }
 
+/* Returns whether an assignment makes the same decisions for both stages: it depends on a stage's mesh and
+ * decisions, and not on its part of the model or on its devices. */
+static bool assign_alike(const PlanStage *a, const PlanStage *b) {
+    if (!mesh_is_alike(&a->mesh, &b->mesh) || a->is_even != b->is_even ||
+        a->rounds_parts != b->rounds_parts || a->keeps_gathered_weights != b->keeps_gathered_weights)
+        return false;
+    if (a->override_count > 0 || b->override_count > 0 || a->reshard_count > 0 || b->reshard_count > 0)
+        return false;
+    for (int32_t axis = 0; axis < a->mesh.axis_count; axis++)
+        if (a->mesh.axes[axis].shares || b->mesh.axes[axis].shares ||
+            !plan_axis_priority_equal(&a->axis_priorities[axis], &b->axis_priorities[axis]))
+            return false;
+    return true;
+}
+
+/* Assigns a part of the plan, as an earlier part where both have the same decisions. */
+static AmStatus assign_part(PlanRanks *ranks, Arena *arena, int32_t part, AmError *error) {
+    const PlanStage *stage = &ranks->parts->stages[part];
+    int32_t alike = 0;
+    while (alike < part && !assign_alike(&ranks->parts->stages[alike], stage)) alike++;
+    if (alike == part)
+        return plan_assign_stage(&ranks->assignments[part], arena, ranks->context, stage, ranks->map, error);
+    Assignment *shared = ranks->assignments[part] = ARENA_ARRAY(arena, Assignment, 1);
+    if (!shared) return am_fail_memory(error, (int64_t)sizeof *shared);
+    *shared = *ranks->assignments[alike];
+    shared->stage = stage;
+    return AM_OK;
+}
+
 AmStatus plan_ranks(PlanRanks *ranks, Arena *arena, const PlanContext *context, const Plan *plan,
                     AmError *error) {
     return plan_ranks_beside(ranks, arena, context, plan, NULL, NULL, error);
@@ -53,7 +82,7 @@ AmStatus plan_ranks_beside(PlanRanks *ranks, Arena *arena, const PlanContext *co
             return am_fail(error, AM_INTERRUPTED, "", "interrupted while a plan was completed");
         bool is_known = known && memcmp(stage, &known->parts->stages[p], sizeof *stage) == 0;
         if (is_known) ranks->assignments[p] = known->assignments[p];
-        else TRY(plan_assign_stage(&ranks->assignments[p], arena, context, stage, ranks->map, error));
+        else TRY(assign_part(ranks, arena, p, error));
     }
     for (int32_t s = 0; s < plan->stage_count; s++)
         ranks->first_rank[s + 1] = ranks->first_rank[s] + plan->stages[s].mesh.device_count;

@@ -58,15 +58,6 @@ AmStatus plan_move_shift(const Plan **made, Arena *arena, const Explainer *of, i
     return AM_OK;
 }
 
-static bool has_same_axis_priority(const PlanAxisPriority *a, const PlanAxisPriority *b) {
-    if (a->count != b->count) return false;
-    for (int32_t e = 0; e < a->count; e++)
-        if (a->entries[e].class_index != b->entries[e].class_index ||
-            a->entries[e].kind != b->entries[e].kind)
-            return false;
-    return true;
-}
-
 AmStatus plan_copy_axis_priorities(const Plan **made, Arena *arena, const Plan *plan, int32_t from,
                                    int32_t to, AmError *error) {
     const PlanStage *source = &plan->stages[from], *target = &plan->stages[to];
@@ -77,7 +68,7 @@ AmStatus plan_copy_axis_priorities(const Plan **made, Arena *arena, const Plan *
     for (int32_t axis = 0; axis < source->mesh.axis_count; axis++) {
         const MeshAxis *a = &source->mesh.axes[axis], *b = &target->mesh.axes[axis];
         if (a->size != b->size || a->shares || b->shares) return AM_OK;
-        is_same &= has_same_axis_priority(&source->axis_priorities[axis], &target->axis_priorities[axis]);
+        is_same &= plan_axis_priority_equal(&source->axis_priorities[axis], &target->axis_priorities[axis]);
     }
     if (is_same) return AM_OK;
     PlanStage *stages = copy_plan(&copy, arena, plan, error);
@@ -232,8 +223,8 @@ static bool join_stage(PlanStage *into, const PlanStage *from, const PlanStage *
         into->ranges = from->ranges;
     }
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
-        if (has_same_axis_priority(&from->axis_priorities[axis], &stage->axis_priorities[axis])) continue;
-        if (!has_same_axis_priority(&into->axis_priorities[axis], &stage->axis_priorities[axis]))
+        if (plan_axis_priority_equal(&from->axis_priorities[axis], &stage->axis_priorities[axis])) continue;
+        if (!plan_axis_priority_equal(&into->axis_priorities[axis], &stage->axis_priorities[axis]))
             return false;
         into->axis_priorities[axis] = from->axis_priorities[axis];
     }

@@ -37,6 +37,14 @@ typedef struct PlanAxisPriority {
     int32_t count;
     PlanEntry *entries;
 } PlanAxisPriority;
+static inline bool plan_axis_priority_equal(const PlanAxisPriority *a, const PlanAxisPriority *b) {
+    if (a->count != b->count) return false;
+    for (int32_t e = 0; e < a->count; e++)
+        if (a->entries[e].class_index != b->entries[e].class_index ||
+            a->entries[e].kind != b->entries[e].kind)
+            return false;
+    return true;
+}
 
 /* A decision about one instruction that overrides the axis priorities: the factor it
  * splits on each axis (-1 none, PLAN_NO_OVERRIDE by the axis priorities), or the
