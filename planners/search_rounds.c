@@ -130,7 +130,7 @@ typedef struct Phases {
     SearchContext *search;
     double climbed_from; /* the step of the last round's plan */
     int64_t standard;    /* evaluations up to the end of round 0 */
-    AmError refusal;     /* of the last round without a plan */
+    AmError refusal;     /* of the last round that had a reason for no plan */
 } Phases;
 
 enum { SMALL_PHASES = 3, FIRST_PHASES = SMALL_PHASES + 1, MOST_PHASES = FIRST_PHASES + 48 };
@@ -183,7 +183,7 @@ static AmStatus run_round(Phases *self, const Phase *phase, AmError *error) {
         search->has_floor |= result->plan && !round.options.request->method.no_seeds &&
                              round.options.searcher != SEARCHER_RANDOM && !stop_wanted(&search->budget.stop);
     }
-    if (!result->plan) self->refusal = round.refusal;
+    if (!result->plan && round.refusal.code != AM_OK) self->refusal = round.refusal;
     bool is_new = result->plan && result->plan->predicted_step_seconds != self->climbed_from;
     if (is_new && phase->number >= 0) {
         self->climbed_from = result->plan->predicted_step_seconds;

@@ -13,6 +13,7 @@
 #include "planners/pipeline/pipeline_improve.h"
 #include "planners/pipeline/pipeline_one_stage.h"
 #include "planners/pipeline/stage_model.h"
+#include "planners/problem/mesh_pins.h"
 #include "planners/problem/placement.h"
 
 enum { MOST_FOUND = 24, MOST_GUESSES = 4, MOST_EVEN = 2, MOST_VARIED = 2, MOST_NEAR = 6, LEAST_TABLES = 2 };
@@ -380,10 +381,12 @@ static AmStatus run(PipelineCandidates *self, SearchResult *result, const MicroB
         return memory_fail(&result->nearest_fit, self->plans.cluster,
                            self->plans.options->request->constraints.memory_fraction, error);
     const SearchOptions *options = self->plans.options;
-    if (placement_free_stage(options->request->constraints.pins, options->request->constraints.pin_count) >=
-        0)
+    const PlanConstraints *constraints = &options->request->constraints;
+    TRY(pins_check_meshes(self->plans.whole, constraints->pins, constraints->pin_count, &constraints->degrees,
+                          constraints->is_even, self->plans.cluster->device_count, error));
+    if (placement_free_stage(constraints->pins, constraints->pin_count) >= 0)
         return fail_degrees(self, error);
-    if (self->refusal.code != AM_OK && self->budget.is_cut && options->request->constraints.pin_count > 0)
+    if (self->refusal.code != AM_OK && self->budget.is_cut && constraints->pin_count > 0)
         return am_fail(error, AM_ERROR_INFEASIBLE, self->plans.whole->module->source,
                        "no plan with the pins was priced within the limit (expected more --evaluations or "
                        "--seconds); the first one: %s",
@@ -391,7 +394,7 @@ static AmStatus run(PipelineCandidates *self, SearchResult *result, const MicroB
     TRY(am_pass_error(self->refusal.code, &self->refusal, error));
     const PlanContext *context;
     if (settings->micro_batches > 1) TRY(plan_context_for(&context, self->plans.whole, settings, error));
-    if (!degrees_are_free(&options->request->constraints.degrees)) return fail_degrees(self, error);
+    if (!degrees_are_free(&constraints->degrees)) return fail_degrees(self, error);
     return am_fail(error, AM_ERROR_INFEASIBLE, self->plans.whole->module->source,
                    self->budget.is_cut ? BUDGET_CUT_TEXT : "no hybrid plan fits by the tables of its layers");
 }

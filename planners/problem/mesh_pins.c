@@ -204,6 +204,47 @@ bool pins_hold(const MeshPins *pins, const PlanContext *context, const Assignmen
     return holds;
 }
 
+AmStatus pins_check_meshes(const PlanContext *context, const PropagationPin *pins, int32_t count,
+                           const Degrees *degrees, bool is_even, int32_t devices, AmError *error) {
+    enum { ALL_WIDTHS = 16 }; /* above it only those that divide the devices, and powers of two */
+    int32_t most = degrees->stages > 0 ? devices - degrees->stages + 1 : devices;
+    for (int32_t k = 0; k < count; k++) {
+        const PinSet set = {.pins = &pins[k], .count = 1, .is_even = is_even};
+        AmError shown = {0};
+        Mesh on = {0}; /* of `shown`; of two proper axes, if there is one */
+        bool holds = pin_kind(&pins[k]) >= PIN_STAGE;
+        for (int32_t width = 1; width <= most && !holds; width++) {
+            bool is_likely = width <= ALL_WIDTHS || devices % width == 0 || (width & (width - 1)) == 0;
+            if (!is_likely || !degrees_allow_width(degrees, width)) continue;
+            for (int32_t model = 1; model <= width && !holds; model++) {
+                if (width % model != 0 || !degrees_allow_mesh(degrees, width, model)) continue;
+                const Mesh mesh = {
+                    .axis_count = 2,
+                    .axes = {{.name = "data", .size = width / model}, {.name = "model", .size = model}},
+                    .device_count = width};
+                MeshPins on_mesh;
+                AmError refusal = {0};
+                Arena arena = {0};
+                AmStatus status = pins_on_mesh(&on_mesh, &arena, context, &mesh, &set, &refusal);
+                arena_free(&arena);
+                if (status != AM_OK && status != AM_ERROR_INFEASIBLE)
+                    return am_pass_error(status, &refusal, error);
+                holds = status == AM_OK;
+                bool is_proper = model > 1 && model < width;
+                if (!holds && (is_proper || on.axes[0].size <= 1 || on.axes[1].size <= 1)) {
+                    shown = refusal;
+                    on = mesh;
+                }
+            }
+        }
+        if (holds || on.device_count == 0) continue;
+        return am_fail(error, AM_ERROR_INFEASIBLE, context->module->source,
+                       "no mesh of data x model of a stage takes the pin; on data=%d,model=%d: %s",
+                       on.axes[0].size, on.axes[1].size, shown.text);
+    }
+    return AM_OK;
+}
+
 /* ---- plans ---- */
 
 AmStatus pins_find_contents(StageContents **contents, Arena *arena, const Plan *plan, AmError *error) {

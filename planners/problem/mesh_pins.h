@@ -13,6 +13,7 @@
 #ifndef PLANNERS_PROBLEM_MESH_PINS_H
 #define PLANNERS_PROBLEM_MESH_PINS_H
 
+#include "planners/problem/degrees.h"
 #include "planners/problem/value_pins.h"
 #include "propagation/assign/assign.h"
 #include "propagation/propagate/propagate.h"
@@ -46,6 +47,11 @@ typedef struct PinSet {
  * this mesh: too few elements, an axis of one device, another pin. */
 AmStatus pins_on_mesh(MeshPins *result, Arena *arena, const PlanContext *context, const Mesh *mesh,
                       const PinSet *set, AmError *error);
+
+/* Checks each pin alone. AM_ERROR_INFEASIBLE names one that cannot hold on any mesh data x model of a stage
+ * with the degrees, on at most so many devices; one that holds on some mesh is no error. */
+AmStatus pins_check_meshes(const PlanContext *context, const PropagationPin *pins, int32_t count,
+                           const Degrees *degrees, bool is_even, int32_t devices, AmError *error);
 
 /* Returns whether an assignment on the mesh of the pins stores every pinned parameter and value as its pin
  * requires. */

@@ -1,7 +1,8 @@
 # labels: cpu e2e
 # timeout: 300
 """Degrees that options fix: the plan has exactly these, is no slower than the baseline that has them, and trains with
-the losses of one device. Degrees that contradict each other, or that the cluster lacks, are refused with the reason.
+the losses of one device. Degrees that contradict each other, that the cluster lacks, or that leave no mesh for a pin,
+are refused with the reason.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_degrees.py`.
 """
@@ -41,6 +42,9 @@ REFUSED = [
     ("--data 3", 4, "no multiple of the data degree"),
     ("--stages 2 --devices-per-stage 4", 4, "cluster nominal:4 has 4 devices"),
     ("--stages 2 --evaluations 1 --seconds 60", 4, "no plan with --stages 2 was priced"),
+    ("--stages 4 --pin layers/0=split(model)", 4, 'on data=1,model=1: pin "layers/0=split(model)"'),
+    ("--stages 4 --evaluations 20 --pin layers/0=value(model,-,-)", 4, 'pin "layers/0=value(model,-,-)": jit(step)'),
+    ("--evaluations 20 --pin layers/0=split(3)", 4, 'pin "layers/0=split(3)": no axis of the mesh has 3 devices'),
 ]
 
 
