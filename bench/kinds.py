@@ -1,8 +1,8 @@
-"""Kinds of training steps that the zoo does not have, in sizes that take a cluster: ours beside the recipes.
+"""Kinds of training steps that the zoo does not have, in sizes that take a cluster: ours beside the baselines.
 
 Four of tests/oracle/training_steps.py, exported without values and searched with the defaults on 16 H100. Columns,
-separated by tabs: kind, ours, the best recipe and its name, data parallel, gap, seconds of search and import, ok or no
-(slower than a recipe).
+separated by tabs: kind, ours, the best baseline and its name, data parallel, gap, seconds of search and import, ok or
+no (slower than a baseline).
 
     AUTOMAP=build/automap PYTHONPATH=datasets python bench/kinds.py [--cluster C]     # needs JAX to export
 """

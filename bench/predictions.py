@@ -35,16 +35,16 @@ SOURCE = pathlib.Path(__file__).resolve().parents[1]
 MODELS = SOURCE / "datasets" / "models"
 AUTOMAP = os.environ.get("AUTOMAP", str(SOURCE / "build" / "automap"))
 
-# model, ranks, recipe, mesh (None: the recipe's own), micro-batches
+# model, ranks, baseline, mesh (None: the baseline's own), micro-batches
 PLANS = [
-    *[(model, ranks, recipe, mesh, parts)
+    *[(model, ranks, baseline, mesh, parts)
       for model in ("gpt2_tiny", "bert_tiny")
-      for ranks, recipe, mesh, parts in [(1, "data_parallel", None, 1), (2, "data_parallel", None, 1),
+      for ranks, baseline, mesh, parts in [(1, "data_parallel", None, 1), (2, "data_parallel", None, 1),
                                          (2, "megatron", "model=2", 1), (2, "even_pipeline", None, 2),
                                          (4, "data_parallel", None, 1), (4, "megatron", "data=2,model=2", 1)]],
-    *[(model, ranks, recipe, mesh, parts)
+    *[(model, ranks, baseline, mesh, parts)
       for model in ("t5_tiny", "llama_tiny")
-      for ranks, recipe, mesh, parts in [(1, "data_parallel", None, 1), (2, "data_parallel", None, 1),
+      for ranks, baseline, mesh, parts in [(1, "data_parallel", None, 1), (2, "data_parallel", None, 1),
                                          (2, "megatron", "model=2", 1), (2, "even_pipeline", None, 4)]],
     ("vgg_tiny", 1, "data_parallel", None, 1), ("vgg_tiny", 2, "data_parallel", None, 1),
     ("vgg_tiny", 4, "data_parallel", None, 1),
@@ -97,7 +97,7 @@ class Case:
     """One plan with its predictions and measurements."""
 
     def __init__(self, folder, number, row):
-        self.model, self.ranks, self.recipe, self.mesh, self.parts = row
+        self.model, self.ranks, self.baseline, self.mesh, self.parts = row
         self.at = MODELS / self.model
         self.module = self.at / "model.hlo.pb"
         self.plan = folder / f"{number}.plan.json"
@@ -109,14 +109,14 @@ class Case:
 
     @property
     def name(self):
-        words = [self.recipe, self.mesh or "", f"M={self.parts}" if self.parts > 1 else ""]
+        words = [self.baseline, self.mesh or "", f"M={self.parts}" if self.parts > 1 else ""]
         return " ".join(word for word in words if word) if self.ranks > 1 else "one rank"
 
     def search(self):
         options = ["--mesh", self.mesh] if self.mesh else []
         options += ["--micro-batches", self.parts] if self.parts > 1 else []
-        options += ["--space", "pipeline"] if self.recipe == "even_pipeline" else []
-        call("search", self.module, "--cluster", self.cluster, "--searcher", "baseline", "--baseline", self.recipe,
+        options += ["--space", "pipeline"] if self.baseline == "even_pipeline" else []
+        call("search", self.module, "--cluster", self.cluster, "--searcher", "baseline", "--baseline", self.baseline,
              *options, "-o", self.plan, "--quiet")
 
     def simulate(self, *options):

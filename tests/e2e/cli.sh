@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every command of the program: what it prints, what it refuses, with which exit code.
+# Every command of the program: its output, refusals and exit codes.
 # labels: cpu e2e
 # timeout: 200
 set -uo pipefail
@@ -216,7 +216,7 @@ for bytes in 0 1 100 1000 3000; do
   expect 3 'edited.json' simulate "$work/edited.json" "$model"
 done
 
-# A cluster that is too small, and one that is none.
+# A cluster that is too small, and a name that is no cluster.
 "$automap" cluster nominal:4 --json | sed 's/"memory_bytes": [0-9]*/"memory_bytes": 4096/' >"$work/small.json"
 expect 4 'needs|bytes|kB' search "$model" --cluster "$work/small.json" -o "$work/c.json"
 one_line_error search "$model" --cluster "$work/small.json" -o "$work/c.json"
@@ -234,7 +234,7 @@ code=$?
 [ "$code" = 130 ] || fail "interrupted search: exit code $code"
 expect 0 'step' simulate "$work/c.json" "$models/gpt2_tiny/model.hlo.pb"
 
-# The sets that agent generate writes are graded, each by itself; what is no file to grade is told so.
+# The sets that agent generate writes are graded, each by itself; other files are refused.
 agent=datasets/agents/pipeline.safetensors
 for form in npz safetensors; do
   expect 0 '' agent generate --count 2 -o "$work/sets.$form"
@@ -257,7 +257,7 @@ code=$?
 [ "$code" = 130 ] || fail "interrupted training: exit code $code"
 grep -q 'interrupted after [0-9]* of 100000 episodes' "$work/err" || fail "interrupted training: $(cat "$work/err")"
 
-# A number of threads that is none is warned of.
+# An invalid number of threads gives a warning.
 AUTOMAP_THREADS=x expect 0 'warning: AUTOMAP_THREADS=x: expected an integer' info "$model"
 
 [ "$failures" = 0 ] && echo "all passed"

@@ -1,8 +1,6 @@
 #!/usr/bin/env bash
-# What goes wrong ends with the documented exit status and an error whose first
-# line names the file and what was expected; nothing is printed on stdout.
-# labels: cpu e2e
-# timeout: 120
+# Each failure ends with the documented exit status and an error whose first line names the file and the expectation;
+# nothing is printed on stdout. labels: cpu e2e timeout: 120
 set -uo pipefail
 if [ -z "${AUTOMAP:-}" ]; then
   echo "skipped: this build has no program"
@@ -88,7 +86,7 @@ expect 2 'need --import' cluster --device-type T4
 expect 3 'hostfile: names the hosts' cluster --import tests/imports/slurm.env --import tests/imports/hostfile \
   --device-type T4
 
-# A shape that does not match what a state file holds.
+# A shape that does not match that of a state file.
 succeed search "$models/mlp/model.hlo.pb" --cluster nominal:2 -o "$work/mlp.plan.json"
 expect 3 'state\.npz.*f32\[256\]' run "$models/mlp/model.hlo.pb" --roles "$models/mlp/model.roles.json" --plan none \
   --state "$mlp/state.npz" --data "$models/mlp/data.npz" --steps 1
@@ -103,7 +101,7 @@ expect 3 'tiny\.plan\.json' run "$models/mlp/model.hlo.pb" --plan "$work/tiny.pl
 # A cluster whose memory is too small for any plan.
 sed -E 's/("memory_bytes": *)[0-9.e+]+/\11000/' "$work/cluster.json" >"$work/small.json"
 expect 4 'memory' search "$models/mlp/model.hlo.pb" --cluster "$work/small.json" -o "$work/p.json"
-# A module that cuts its batch itself: the number is in the way, not its stages.
+# A module that cuts its batch itself: the number is refused, not its stages.
 expect 4 "accumulated_tiny/model.hlo.pb: cannot be split exactly into 16 micro-batches: .* needs all examples" search \
   $models/accumulated_tiny/model.hlo.pb --cluster C --micro-batches 16 -o "$work/p.json"
 

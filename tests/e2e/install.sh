@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What `cmake --install` puts down is enough to build against: header, both
+# The files of `cmake --install` suffice to build against: header, both
 # libraries, the pkg-config file and the CMake package, from C and as seen by C++. The examples run. Man pages
 # and completions have every option.
 # labels: cpu e2e

@@ -4,7 +4,7 @@
 
 Under mpirun of each MPI each process is killed (SIGKILL) at a step, and while a checkpoint is being written.
 Every survivor must end by itself within 10 s with exit code 5 and a line that names the process; `--resume`
-must then give the losses of a run that nobody disturbed, exactly. The same with all ranks in one process,
+must then give exactly the losses of an undisturbed run. The same with all ranks in one process,
 which is killed as a whole. AUTOMAP_FULL=1: each process at each of 20 steps; else a sample.
 
 Run as `AUTOMAP=build/automap AUTOMAP_BUILD=build python3 tests/e2e/process_faults.py`.
@@ -43,7 +43,7 @@ def arguments(plan, steps, *more):
 
 
 def losses_of(text):
-    """Loss by step of what a run printed; its last line may be half a line."""
+    """Returns the loss by step from the output of a run, whose last line may be incomplete."""
     losses = {}
     for line in text.splitlines():
         try:
@@ -83,7 +83,7 @@ class Job:
         return time.time()
 
     def check_end(self, victim, killed):
-        """Survivors have ended as they are to."""
+        """Checks the exit codes and messages of the survivors."""
         try:
             self.process.wait(60)
         except subprocess.TimeoutExpired:
@@ -135,7 +135,7 @@ def check_resume(mpi, plan, expected, victim, wait, directory):
 
 
 class Undisturbed:
-    """Losses of a run that nobody disturbs, all ranks in one process."""
+    """The losses of an undisturbed run, all ranks in one process."""
 
     def __init__(self, plan):
         self.plan, self.losses = plan, {}

@@ -1,8 +1,6 @@
 #!/usr/bin/env bash
-# Several processes of `automap run`, as torchrun and Slurm would start them: that
-# they find one another, what they refuse, and that all end when one does not come.
-# labels: cpu e2e
-# timeout: 120
+# Several processes of `automap run`, as torchrun and Slurm start them: they find one another, refuse others, and all
+# end if one is missing. labels: cpu e2e timeout: 120
 set -uo pipefail
 if [ -z "${AUTOMAP:-}" ]; then
   echo "skipped: this build has no program"
@@ -58,7 +56,7 @@ grep -q 'step      0' "$work/0.stdout" || failures=$((failures + 1))
 for p in 1 0; do start_torch $p 2 "${run[@]}"; done
 for p in 0 1; do expect $p 2 "2 processes on device 'cpu' need collectives 'mpi', for which torchrun has not"; done
 
-# One process needs nobody else; others are refused by name.
+# One process needs no other; further processes are refused by name.
 start 0 "${run[@]}" --comm mpi
 expect 0 0 ''
 start 0 "${run[@]}" --comm carrier-pigeon

@@ -1,9 +1,7 @@
 #!/usr/bin/env bash
 # Several processes that train under one plan with NCCL, on stand-ins for CUDA's
-# libraries: what one process gives, and how all end when one is killed, fails or
-# is interrupted.
-# labels: cpu cuda e2e
-# timeout: 300
+# libraries: the results of one process, and the end of all when one is killed, fails or is interrupted. labels: cpu
+# cuda e2e timeout: 300
 set -uo pipefail
 stand_ins=${AUTOMAP_BUILD:-build-cuda}/tests/stand_in
 if [ -z "${AUTOMAP:-}" ] || [ ! -e "$stand_ins/libnccl.so.2" ]; then
@@ -68,21 +66,21 @@ wait_for_steps() {
   complain "no steps within 30 s: $(cat "$work"/*.stderr)"
 }
 
-for recipe in data_parallel megatron; do
-  "$AUTOMAP" search "$model/model.hlo.pb" --cluster nominal:4 --baseline $recipe --quiet \
-    -o "$work/$recipe.json" >/dev/null
-  run_all $recipe 1 --comm nccl --steps 6 --save "$work/one.npz" --outputs "$work/one.outputs.npz"
+for baseline in data_parallel megatron; do
+  "$AUTOMAP" search "$model/model.hlo.pb" --cluster nominal:4 --baseline $baseline --quiet \
+    -o "$work/$baseline.json" >/dev/null
+  run_all $baseline 1 --comm nccl --steps 6 --save "$work/one.npz" --outputs "$work/one.outputs.npz"
   expect 0 0 ''
   cp "$work/0.stdout" "$work/one.stdout"
-  [ "$(losses "$work/one.stdout" | wc -l)" = 6 ] || complain "$recipe: one process printed no losses"
+  [ "$(losses "$work/one.stdout" | wc -l)" = 6 ] || complain "$baseline: one process printed no losses"
   for count in 2 4; do
-    run_all $recipe $count --steps 6 --save "$work/all.npz" --outputs "$work/all.outputs.npz"
+    run_all $baseline $count --steps 6 --save "$work/all.npz" --outputs "$work/all.outputs.npz"
     for ((p = 0; p < count; p++)); do expect $p 0 ''; done
     [ "$(losses "$work/0.stdout")" = "$(losses "$work/one.stdout")" ] ||
-      complain "$recipe: other losses in $count processes"
+      complain "$baseline: other losses in $count processes"
     for ((p = 1; p < count; p++)); do [ ! -s "$work/$p.stdout" ] || complain "process $p printed"; done
-    cmp "$work/one.npz" "$work/all.npz" || complain "$recipe: another state from $count processes"
-    cmp "$work/one.outputs.npz" "$work/all.outputs.npz" || complain "$recipe: other outputs from $count processes"
+    cmp "$work/one.npz" "$work/all.npz" || complain "$baseline: another state from $count processes"
+    cmp "$work/one.outputs.npz" "$work/all.outputs.npz" || complain "$baseline: other outputs from $count processes"
   done
 done
 

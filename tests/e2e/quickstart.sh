@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The README's first command, as a test: quickstart.sh on what is built already.
+# The README's first command, as a test: quickstart.sh with the existing build.
 # labels: cpu e2e
 # timeout: 300
 set -euo pipefail

@@ -1,8 +1,8 @@
 # labels: cpu e2e
 # timeout: 300
 """Pipelines by inference, `search --searcher agent`: the plans train to the one-device losses, are never slower than
-the even split or any other recipe beside them, and are the same bytes again; the agent in a file guesses as the one
-built in, and what is no agent is refused.
+the even split or any other baseline, and are the same bytes again; the agent in a file guesses as the one built in, and
+what is no agent is refused.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_agent_search.py [MODEL ...]`.
 """

@@ -157,7 +157,7 @@ def activations(folder, model, attention):
 
 
 def check_gain(folder):
-    """explain's step in the other form is that of the same recipe in that form. It has no row for the fused form
+    """explain's step in the other form is that of the same baseline in that form. It has no row for the fused form
     where no kernels are known."""
     model, seconds, told = MODELS / "gpt2_bf16_tiny" / "model.hlo.pb", {}, {}
     plan = folder / "plan.json"
@@ -190,7 +190,7 @@ def check_choice(folder):
 
 
 def check_transposes(folder):
-    """Arrays [batch, seq, heads, dim] beside the operators are read and written as they lie: no step moves them."""
+    """Arrays [batch, seq, heads, dim] beside the operators are read and written in place: no step moves them."""
     model, trace = MODELS / "bert_tiny", folder / "trace.json"
     succeed("search", model / "model.hlo.pb", "--cluster", "nominal:1", "--attention", "fused", "--baseline",
             "data_parallel", "-o", folder / "plan.json")
@@ -249,11 +249,11 @@ def check_learned_scale(folder):
     automap_jax.export(step, (weights, x, y), folder)
     model, plan = folder / "model.hlo.pb", folder / "plan.json"
     source, expected = ["--state", folder / "state.npz", "--data", folder / "data.npz"], train(step, weights, (x, y))
-    for recipe in ("data_parallel", "even_pipeline"):
+    for baseline in ("data_parallel", "even_pipeline"):
         succeed("search", model, "--cluster", "nominal:2", "--attention", "fused", "--micro-batches", "2", "--baseline",
-                recipe, "-o", plan)
+                baseline, "-o", plan)
         found = losses(model, plan, source, 3)
-        assert np.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE), (recipe, found, expected)
+        assert np.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE), (baseline, found, expected)
     succeed("explain", plan, model)
 
 

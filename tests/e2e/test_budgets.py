@@ -131,8 +131,8 @@ def check_excluding_overrides(name, cluster, fraction, work):
 
 
 def check_recomputed(name, cluster, fraction, work):
-    """Where no baseline fits as it is, some fit with recomputation. The plan is as fast as they are, and its file
-    has its recomputation."""
+    """Where no baseline fits without recomputation, some fit with it. The plan is as fast as the baselines, and its
+    file has its recomputation."""
     plan = work / "recomputed.json"
     done = automap("search", module(name), "--cluster", cluster, "--memory-fraction", fraction, "--evaluations", 20,
                    "-o", plan, "--json")  # fmt: skip

@@ -5,8 +5,8 @@
 The whole process, its ranks threads, is killed (signal 9) after each of 20 steps and at random moments, while
 it saves after every step; `--resume` then gives the losses and the final state of the run that was never
 interrupted, bit for bit. Plans that compute in integers resume each other, on 1 to 4 ranks and as a pipeline,
-bit for bit; others resume themselves so. An interrupt saves the last step; a disk that takes no more leaves the
-checkpoint before, and says so; the export is the saved state, and damaged checkpoints are refused.
+bit for bit; others resume themselves so. An interrupt saves the last step; a full disk leaves the checkpoint before,
+with an error; the export is the saved state, and damaged checkpoints are refused.
 
 AUTOMAP_FULL=1 kills at more moments and under more plans.
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_checkpoints.py`.
@@ -209,7 +209,7 @@ def check_interrupt(runner):
 
 
 def check_export(runner):
-    """One file of whole arrays, the same bytes as `--save` writes; what is damaged is refused by name."""
+    """One file of whole arrays, the same bytes as `--save` writes; damaged files are refused by name."""
     saved, exported = runner.directory / "saved.safetensors", runner.directory / "exported.safetensors"
     want = runner.uninterrupted(saved)
     runner.clear()

@@ -1,10 +1,10 @@
 # labels: cpu e2e
 # timeout: 300
-"""The collectives of well-known plans are the ones that experts write.
+"""The collectives of well-known plans are those of the literature.
 
 The table of bench/README.md is made anew, row by row: which tensors each plan moves by which collective,
-before they are merged into buckets, and how many bytes they have. What must hold whatever the figures is
-asked besides: data parallelism reduces every gradient and the loss and does nothing else, and so on.
+before they are merged into buckets, and how many bytes they have. Rules that hold for any figures are checked, too:
+data parallelism reduces every gradient and the loss and does nothing else, and so on.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_collectives_table.py`; with --print it prints the rows.
 """
@@ -129,8 +129,8 @@ def row_of(case, tensors, sizes):
     return "| " + " | ".join([module, plan, mesh.replace("=", " = "), *cells]) + " |"
 
 
-def check_experts(results):
-    """What holds of the plans by themselves."""
+def check_plans(results):
+    """Checks each plan without the table."""
     tensors = {key: value[0] for key, value in results.items()}
     sizes = {key: value[1] for key, value in results.items()}
     for (module, plan, mesh), counts in tensors.items():
@@ -177,7 +177,7 @@ def main():
     if "--print" in sys.argv:
         print("\n".join(rows))
         return 0
-    check_experts(results)
+    check_plans(results)
     documented = DOCS.read_text()
     missing = [row for row in rows if row not in documented]
     for row in missing:

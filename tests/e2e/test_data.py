@@ -4,7 +4,7 @@
 
 Arrays (stored, deflated, column-major, versions 1 to 3 of .npy) and tokens (raw, llm.c, Megatron, .npy) are written
 by numpy; gpt2_tiny must give the same losses on all of them, in order and shuffled, whatever the ranks and the
-prefetch, in one go and resumed. What is wrong with a file ends the run with one line and its exit code.
+prefetch, in one go and resumed. A wrong file ends the run with one line and its exit code.
 """
 
 import json

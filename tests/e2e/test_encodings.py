@@ -62,7 +62,7 @@ def message_classes(folder):
 
 
 def encodings(binary, folder, classes):
-    """Yields (what it is, path) of the module in every encoding."""
+    """Yields (encoding, path) of the module in every encoding."""
     module_class, proto_class = classes
     module = module_class.FromString(binary.read_bytes())
     yield "binary", binary
@@ -90,7 +90,7 @@ def described(path, roles, search, folder):
 
 
 def without_names(value):
-    """The JSON value without what metadata alone tells."""
+    """Returns the JSON value without metadata."""
     if isinstance(value, dict):
         return {key: without_names(inner) for key, inner in value.items() if key not in NAMES_ONLY}
     return [without_names(inner) for inner in value] if isinstance(value, list) else value

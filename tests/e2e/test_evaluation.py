@@ -65,13 +65,13 @@ def losses(steps):
 
 
 def evaluations(steps):
-    """By step, without the seconds."""
+    """Returns the evaluations by step, without their seconds."""
     return {step["step"]: {name: value for name, value in step["eval"].items() if name != "seconds"}
             for step in steps if "eval" in step}
 
 
 def right_answers(state):
-    """By a run of the module on its own."""
+    """Returns the values of a separate run of the module."""
     graded = lines(automap("run", GRADER, "--inference", "--plan", "none", "--state", state, "--data", TEST,
                            "--watch", "output[0]",
                            "--json"))

@@ -1,6 +1,6 @@
 # labels: cpu e2e
 # timeout: 300
-"""What `automap explain` says of a plan is what `automap simulate` says of the plans it compares with.
+"""`automap explain` has the figures that `automap simulate` has for the compared plans.
 
 Every change that it prices (a cut moved, another number of micro-batches, another schedule, a decision or an
 override taken out) is made in the plan file and simulated; stages, transfers and memory are held against the simulation
@@ -163,7 +163,7 @@ def check_stages(root, model, told, plan):
 
 
 class Page(html.parser.HTMLParser):
-    """Checks that what is opened is closed, and counts the boxes of the timeline."""
+    """Checks that opened elements are closed, and counts the boxes of the timeline."""
 
     def __init__(self):
         super().__init__()

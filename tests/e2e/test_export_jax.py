@@ -1,8 +1,8 @@
 """Plans exported for JAX train there: `automap export --format jax` on eight host devices.
 
-For the tiny models, plans of automap (experts, searched, random) become shardings of jax.jit; the
+For the tiny models, plans of automap (baselines, searched, random) become shardings of jax.jit; the
 zoo's step is trained for 20 steps under them from the committed state and data, and its losses must
-be those of one device, which are committed too. Plans with uneven shards are refused, and say so;
+be those of one device, which are committed too. Plans with uneven shards are refused with this reason;
 `search --for` makes none.
 automap_jax.plan does the same in one call. automap_jax.constrain splits the parts of a batch that a loop
 reads as planned. Without AUTOMAP_FULL=1 a fixed sample of the plans is run.
@@ -101,7 +101,7 @@ def check_refusal():
 
 
 def check_document(what, training, plan, document):
-    """The export says what the plan says, and returns parameters as it takes them; their specs."""
+    """Checks that the export has the shardings of the plan, also for results. Returns the specs of the parameters."""
     mesh = {axis["axis"]: axis["size"] for axis in plan["stages"][0]["mesh"]}
     exported = dict(zip(document["mesh"]["axis_names"], document["mesh"]["shape"], strict=True))
     assert exported == mesh and np.prod(list(mesh.values())) == 8, f"{what}: mesh {exported}, planned {mesh}"

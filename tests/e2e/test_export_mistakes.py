@@ -1,7 +1,7 @@
 """Mistakes of users of JAX, NNX and Equinox: what automap_jax.export and plan answer.
 
-A step that would train nothing, or not as in JAX, is an exception or a warning that says what to do;
-what has one meaning only is understood.
+A step that would train nothing, or not as in JAX, is an exception or a warning with the remedy; steps with one possible
+meaning are accepted.
 
 Run as `PYTHONPATH=datasets python tests/e2e/test_export_mistakes.py`.
 """
@@ -191,7 +191,7 @@ def test_objects_that_an_inner_function_updates():
 
 
 def test_jax_jit_of_objects():
-    """In JAX the loss of this step stays as it is; under nnx.jit it falls."""
+    """In JAX the loss of this step is constant; under nnx.jit it falls."""
     model, optimizer = objects()
     step = jax.jit(nnx_step)
     assert step(model, optimizer, X, Y) == step(model, optimizer, X, Y)

@@ -1,10 +1,10 @@
 # labels: cpu e2e
 # timeout: 300
-"""Pipelines exported for PyTorch, Megatron-LM and torchtitan say what the plan says.
+"""Pipelines exported for PyTorch, Megatron-LM and torchtitan agree with the plan.
 
 The arguments of Megatron-LM are parsed and, by its own rules, turned back into ranks, layers and micro-batches,
-which must be those of the plan; DTensor placements must be the shardings of its parameters. What neither can hold is
-refused with exit code 4 and one line.
+which must be those of the plan; DTensor placements must be the shardings of its parameters. Plans that neither can hold
+are refused with exit code 4 and one line.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_export_pipelines.py`.
 """

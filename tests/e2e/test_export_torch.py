@@ -122,7 +122,7 @@ def gpt2_layer(w, name, x):
 
 
 def gpt2(w, x):
-    """What the weights are there for: all of it, or one stage of a pipeline that is cut between layers."""
+    """The whole model, or one stage of a pipeline that is cut between layers."""
     if "token_table" in w:
         x = functional.embedding(x, w["token_table"]) + w["position_table"]
     for layer in range(2):
@@ -260,7 +260,7 @@ class Stage(torch.nn.Module):
 
 
 class PipelineRank:
-    """What a rank has of a pipeline: its stage, with the stage's weights, under the schedule of the export."""
+    """The part of a pipeline on a rank: its stage, with the stage's weights, under the schedule of the export."""
 
     def __init__(self, model, exported):
         names, rows = documented(), exported["stages"]
@@ -326,7 +326,7 @@ def train_plan(model, what, plan, file):
 
 
 def work(rank, folder, cases, world):
-    """One rank: trains every case, and says how it went."""
+    """One rank: trains every case, and reports the results."""
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)  # gloo has no all-to-all of its own
     store = f"file://{folder}/store{world}"

@@ -2,11 +2,11 @@
 
 For the tiny models and every baseline the exported text is compiled by XLA's partitioner for eight
 host devices and trained from the committed state and data. Losses must be those of one device, which
-are committed, and the collectives of the compiled module may send no more bytes per device and step than
-`automap simulate` says of the plan, but for the excess that EXPLAINED allows (bench/README.md says why).
-The table of both is printed. The named spelling is read by XLA's text parser. Shardy reads open dimensions with
-priorities, and keeps the plan's shardings. Its hook for automatic partitioners cannot be reached from Python. Without
-AUTOMAP_FULL=1 a small sample is run.
+are committed, and the collectives of the compiled module may send no more bytes per device and step than `automap
+simulate` prints for the plan, but for the excess that EXPLAINED allows (bench/README.md says why). The table of both is
+printed. The named spelling is read by XLA's text parser. Shardy reads open dimensions with priorities, and keeps the
+plan's shardings. Its hook for automatic partitioners cannot be reached from Python. Without AUTOMAP_FULL=1 a small
+sample is run.
 
 Run as `AUTOMAP=build/automap PYTHONPATH=datasets:tests/e2e python tests/e2e/test_export_xla.py [MODEL ...]`.
 """
@@ -101,7 +101,8 @@ def sent_bytes(line):
 
 
 def compiled_bytes(text):
-    """By kind, what the collectives of a compiled module send per device and step, loops by their trips."""
+    """Returns the bytes by kind that the collectives of a compiled module send per device and step, loops by their
+    trips."""
     own, loops, name, entry = {}, {}, None, None
     for line in text.splitlines():
         opening = COMPUTATION.match(line)

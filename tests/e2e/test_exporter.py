@@ -1,4 +1,4 @@
-"""The JAX exporter: what it writes, and that it still writes the committed modules.
+"""The JAX exporter: its files, which equal the committed modules.
 
 Run as `python3 tests/e2e/test_exporter.py`. Exits 0 if all is well, 1 with the first failure, 77
 (skipped) without JAX. With an automap program in $AUTOMAP, `plan` is tested against it too.
@@ -181,7 +181,7 @@ def test_reference_reads_digits(_):
 
 
 def data_parallel(document):
-    """What `automap export --format jax` writes for data parallelism on 8 devices."""
+    """Returns the output of `automap export --format jax` for data parallelism on 8 devices."""
     rows = document["parameters"]
     return {
         "format": "automap-jax-1",

@@ -1,6 +1,6 @@
 """FLOPs, transcendentals and bytes equal XLA's own cost analysis; trip counts are those of JAX's loops.
 
-1. Every module of the zoo, as it was read: `automap info --json`'s cost_analysis against jaxlib's
+1. Every module of the zoo, not canonical: `automap info --json`'s cost_analysis against jaxlib's
    HloCostAnalysis of the same file, within 0.1 %. (XLA adds up in single precision, which loses
    up to 1e-4 on the largest; the small ones agree to the last digit.)
 2. Modules of one instruction, each opcode with several shapes and attributes: exactly.

@@ -1,9 +1,9 @@
 """bench/gpu.sh keeps its limits: a pack of small scripts in place of programs, without a card.
 
-A stage that runs out of time is no failure, and neither is a program that reaches its own limit, of which the stage
-has a note; the table and results.json are there after every stage and after a signal; the exit status is 1 only after a
-failure; folders of an inherited LD_LIBRARY_PATH arrive at the programs, after the stand-ins. Results of earlier runs
-are kept. A mistake in the call is one line.
+A stage that runs out of time is no failure. A program that reaches its own limit gives a note and no failure; the table
+and results.json are there after every stage and after a signal; the exit status is 1 only after a failure; folders of
+an inherited LD_LIBRARY_PATH arrive at the programs, after the stand-ins. Results of earlier runs are kept. A mistake in
+the call is one line.
 
 Run as `python3 tests/e2e/test_gpu_stages.py`.
 """

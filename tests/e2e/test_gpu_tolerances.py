@@ -2,7 +2,7 @@
 # timeout: 300
 """The table bench/gpu_tolerances.json: complete, made by its rule, wide enough for rounding, too narrow for faults.
 
-Fresh runs of automap_perturbed on small models repeat what the table records: other seeds stay within the
+Fresh runs of automap_perturbed on small models repeat the rows of the table: other seeds stay within the
 tolerance, single wrong products leave it. bench/gpu_train.py judges by the table.
 """
 

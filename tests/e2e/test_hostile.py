@@ -243,7 +243,7 @@ HOSTILE = {  # name: content, what the one line says
 
 def refuse(name, path, command=("info",)):
     """The program must refuse the file: exit code 3, one line and at most the text with its caret, at once, in
-    memory that goes with the file. What the line says."""
+    memory that fits the file. Returns the text of the line."""
     global cases
     cases += 1
     program = subprocess.Popen([AUTOMAP, *command, path], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -268,7 +268,7 @@ def test_hostile_modules(work):
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
         line = refuse(name, path)
         assert pattern in line, f"{name}: {line}, expected {pattern}"
-    # Values that the file leaves out: known to planning, refused by what needs them.
+    # Values that the file leaves out: planning accepts them, commands that need them refuse.
     path.write_text(as_json(("constant", [], {**HUGE, "literal": HUGE}), ("negate", [0], HUGE)))
     expect(0, "", "info", path)
     line = refuse("elided", path, ("run", "--inference", "--plan", "none", "--state", "random"))
@@ -332,7 +332,7 @@ def test_damaged_arrays(work, plan):
 
 
 def test_array_of_words(work):
-    """An array of another kind than numbers: what it is and what was expected."""
+    """An array of another kind than numbers: the error has its kind and the expected one."""
     words = work / "words.npz"
     header = b"{'descr': '|S2', 'fortran_order': False, 'shape': (32,), }"
     header += b" " * (117 - len(header)) + b"\n"

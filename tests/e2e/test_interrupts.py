@@ -2,7 +2,7 @@
 # timeout: 300
 """A search that is interrupted at any moment ends with exit 130 and the best plan so far.
 
-Moments by chance for each small model, from right after the start on: the plan that was written reads back and
+Random moments for each small model, from the start on: the plan that was written reads back and
 simulates, and the search ends soon after the interrupt; a hybrid search on 32 devices, too, in the processor time of a
 few plans. AUTOMAP_FULL=1 takes every model of datasets/models.
 
@@ -33,13 +33,13 @@ PATIENCE_SECONDS = 20  # on a crowded machine; a search that takes no notice has
 
 
 def processor_seconds(process):
-    """What it has computed so far, all threads together."""
+    """Returns the processor seconds so far, all threads together."""
     fields = pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def seconds_of_simulation(plan, model):
-    """What reading a model and the price of a plan take on this machine, in processor seconds."""
+    """Returns the processor seconds of reading a model and of pricing a plan on this machine."""
     simulation = subprocess.Popen([AUTOMAP, "simulate", plan, model], stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(simulation.pid, 0)
     simulation.returncode = os.waitstatus_to_exitcode(status)
@@ -83,7 +83,8 @@ def catches_interrupts(process):
 
 
 def interrupt(model, cluster, plan, moment):
-    """Exit code, seconds that the search went on after the interrupt, and what it said; no code where it had ended."""
+    """Returns the exit code, the seconds from the interrupt to the end, and the output; no code where the search had
+    ended."""
     words = [AUTOMAP, "search", model, "--cluster", cluster, "--evaluations", "100000000", "-o", plan]
     search = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     while search.poll() is None and not catches_interrupts(search.pid):

@@ -1,4 +1,4 @@
-"""`automap_jax.checkpoint`: a user's loss under jax.checkpoint saves and recomputes what a searched plan does.
+"""`automap_jax.checkpoint`: a user's loss under jax.checkpoint saves and recomputes the same values as a searched plan.
 
 A decoder with custom derivatives, masks and an auxiliary result trains on two host devices under a plan of one stage
 that recomputes because of its memory. Losses are those of the plain step. The step repeats no product that the plan

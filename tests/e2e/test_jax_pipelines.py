@@ -265,7 +265,7 @@ def check_donation():
 
 
 def check_scan():
-    """A scan over layers hands functions of its weights to the backward pass, beside what it computes of the batch."""
+    """A scan over layers hands functions of its weights to the backward pass, besides values of the batch."""
     def step(state, x):
         def loss(state):
             return (jax.lax.scan(lambda h, w: (jax.numpy.tanh(h * jax.numpy.sin(w)), None), x, state)[0] ** 2).sum()

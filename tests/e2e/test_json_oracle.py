@@ -49,7 +49,7 @@ def convert(source, target):
 
 
 def json_styles():
-    """Options of json_format that change what it prints."""
+    """Options of json_format that change its output."""
     for snake, defaults, numbers in itertools.product([False, True], repeat=3):
         yield {"preserving_proto_field_name": snake, "always_print_fields_with_no_presence": defaults,
                "use_integers_for_enums": numbers}

@@ -1,8 +1,8 @@
 """Training steps of kinds that the zoo does not have are planned and trained like JAX trains them.
 
 tests/oracle/training_steps.py has them: state spaces, recommenders, graphs, Fourier operators, optimizers with
-eigenvalues or loops, policies, contrastive losses, ... Each is exported as a user would, planned by searches, recipes
-and at random, and run; the losses of four steps are those that JAX's jit has of the same step. A recipe may have
+eigenvalues or loops, policies, contrastive losses, ... Each is exported as a user would, planned by searches, baselines
+and at random, and run; the losses of four steps are those that JAX's jit has of the same step. A baseline may have
 nothing to do in a module, which it must say.
 
 AUTOMAP_FULL=1: all kinds, else a few. `python3 tests/e2e/test_kinds_of_steps.py [KIND ...]`.
@@ -43,7 +43,7 @@ PLANS = {
     **{name: ["--cluster", "nominal:4", "--baseline", name]
        for name in ("data_parallel", "zero3", "megatron", "megatron_zero3", "megatron_sequence", "even_pipeline")},
 }
-# What recipes have nothing to do in, and words of the reason.
+# Steps in which baselines have nothing to split, and words of the reason.
 REFUSALS = {"megatron": "no weight dimension", "megatron_zero3": "no weight dimension",
             "megatron_sequence": "no data input has a sequence|no weight dimension"}
 

@@ -100,7 +100,7 @@ def check_info(folder):
 
 
 def check_loops(folder):
-    """`explain` says why a loop is one unit: over layers, over layers that stay together, and over time."""
+    """`explain` gives the reason why a loop is one unit: over layers, over layers that stay together, and over time."""
     def over_time(w, x):
         value, gradient = jax.value_and_grad(lambda w: jax.lax.scan(lambda y, _: (jnp.tanh(y @ w), None), x, None,
                                                                     5)[0].sum())(w)
@@ -337,7 +337,7 @@ def check_numbers(folder):
 
 
 def check_unrolled_scans(folder):
-    """Loops with several layers in a trip, and loops in loops, keep their stacks; a refused plan says so."""
+    """Loops with several layers in a trip, and loops in loops, keep their stacks; a refused plan gives the reason."""
     trees = forms.export("gpt", "trees", (4, *SIZES[1:]), folder / "unrolled_trees", forms.sgd)
     plan = folder / "unrolled.json"
     search(trees, plan, "--baseline", "data_parallel", cluster="nominal:2")

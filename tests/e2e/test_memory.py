@@ -2,9 +2,9 @@
 # timeout: 900
 """Measured memory is the predicted one, to the byte, on every device.
 
-Small models are planned by the experts, by data, tensor, ZeRO and pipeline parallelism with all schedules, with and
-without micro-batches, and run for a few steps. What each rank has allocated for its values is what the plan file
-predicted, and the process does not grow. Without AUTOMAP_FULL some models are run.
+Small models are planned by the baselines, by data, tensor, ZeRO and pipeline parallelism with all schedules, with and
+without micro-batches, and run for a few steps. Each rank allocates as many bytes for its values as the plan file
+predicts, and the process does not grow. Without AUTOMAP_FULL some models are run.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_memory.py [MODEL ...]`.
 """
@@ -63,7 +63,7 @@ def check_plan(model, options, plan):
 
 
 def check_slots(model, options, plan, measured):
-    """Slots of transfers are predicted, and the largest tensors are parts of what is there at the peak."""
+    """Slots of transfers are predicted, and the largest tensors are parts of the peak."""
     simulation = automap("simulate", plan, MODELS / model / "model.hlo.pb", "--json")
     assert simulation.returncode == 0, simulation.stderr
     found = json.loads(simulation.stdout)

@@ -3,10 +3,9 @@
 """Micro-batches: a step in 2 or 4 turns trains as one that takes the whole batch.
 
 Every small model is run under data parallelism on 1, 2 and 4 ranks with 2 and 4 micro-batches, and
-its losses are compared with JAX's. Models that cannot be split exactly are refused with the reason
-that stands below; batch statistics run with the relaxation. Memory of activations falls, gradients
-are reduced once a step, and every command takes such a plan. Without AUTOMAP_FULL a fixed sample of
-the matrix is run.
+its losses are compared with JAX's. Models that cannot be split exactly are refused with the reason in the table below;
+batch statistics run with the relaxation. Memory of activations falls, gradients are reduced once a step, and every
+command takes such a plan. Without AUTOMAP_FULL a fixed sample of the matrix is run.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_micro_batch_training.py [MODEL ...]`.
 """

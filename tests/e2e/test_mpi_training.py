@@ -55,8 +55,7 @@ MODELS_IN_FULL = ["exact_linear", "exact_gather", "mlp_tiny", "gpt2_tiny", "bert
 
 
 def tolerance(model):
-    """Of a loss, of sums in another order; it holds for twenty steps, after which what was rounded otherwise has
-    grown."""
+    """Relative error of a loss, for sums in another order; it holds for twenty steps, later rounding errors grow."""
     return 0 if model.startswith("exact_") else 1e-2 if "llama" in model else 1e-5
 
 

@@ -93,7 +93,7 @@ def cnn_objects():
 
 
 def tutorial():
-    """Returns nothing: the loss is what is differentiated."""
+    """Returns nothing: the loss is the differentiated value."""
 
     @nnx.jit
     def train_step(model, optimizer, metrics, rngs, batch):
@@ -159,7 +159,7 @@ def trained(step, objects, batches):
 
 
 def transformer():
-    """A plain function, jitted by nobody; the loss is returned alone."""
+    """A plain function without jit; it returns the loss alone."""
 
     def objects():
         model = Transformer(nnx.Rngs(0))

@@ -1,6 +1,6 @@
 # labels: cpu e2e
 # timeout: 600
-"""Optimizer state in the host's memory changes neither losses nor saved states, and costs what it should.
+"""Optimizer state in the host's memory changes neither losses nor saved states, and has the predicted cost.
 
 Plans of one stage, of shards (ZeRO 1), of micro-batches and of pipelines get `offloads_optimizer`. Losses and saved
 states of 2 to 4 ranks are compared byte for byte with those of the same plan without it. The predicted peak is the

@@ -2,7 +2,7 @@
 
 jaxlib makes a binary and texts of each case (tests/oracle/opcode_modules.py). All of them must give one
 hash and the same module as the binary, through binary, JSON, text and back; jaxlib must read our binary and
-our text and print the same text as before. jaxlib itself says which attributes it knows, in its complaint
+our text and print the same text as before. jaxlib itself lists the attributes it accepts, in its complaint
 about an unknown one: each of them must occur in a case, and be known to automap.
 """
 # labels: jax e2e
@@ -48,9 +48,9 @@ def same_print(what, module, long):
 
 
 def round_trip(text, folder, module_class):
-    """A module through all encodings. What jaxlib's texts leave out is not expected of them: the
-    predecessors in its short text, attributes of the module in its binary, what asynchronous
-    instructions wrap; neither are the payloads of NaNs in JSON."""
+    """A module through all encodings. Parts that jaxlib's texts leave out are not compared: the predecessors in its
+    short text, attributes of the module in its binary, the operators that asynchronous instructions wrap; neither are
+    the payloads of NaNs in JSON."""
     module = _hlo.hlo_module_from_text(text)
     binary, long = module.as_serialized_hlo_module_proto(), module.to_string(print_options())
     short = module.to_string(print_options(short=True))
@@ -106,7 +106,7 @@ def attempt(number, what, bodies, header, folder, module_class):
 
 
 def allowed_attributes(what, body):
-    """What jaxlib says that an opcode may have, in its complaint about an attribute it does not know."""
+    """Returns the attributes that jaxlib accepts for an opcode, from its error about an unknown one."""
     lines = body.splitlines()
     at = [k for k, line in enumerate(lines) if re.search(rf"[ \])}}] {re.escape(what)}\(", line)]
     if not at:

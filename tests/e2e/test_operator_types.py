@@ -4,9 +4,9 @@
 """Every operator on every element type gives what JAX gives.
 
 Where test_operators.py draws shapes and attributes, this goes through types: floats down to f4,
-integers down to two bits, complex numbers of both widths; what JAX on CPU hands to LAPACK; functions
+integers down to two bits, complex numbers of both widths; operators that JAX on CPU passes to LAPACK; functions
 that JAX makes of many operators; and modules written as text, for what JAX does not make, which
-XLA's own compiler runs beside ours. It also holds docs/operators.md to what the tool does.
+XLA's own compiler runs beside ours. It also compares docs/operators.md with the tool.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_operator_types.py [FAMILY ...]`.
 """
@@ -55,7 +55,7 @@ def numbers(rng, type, *shape):
 
 
 def shared(rng, type):
-    """What every type has: moving, choosing, gathering, scattering, products and reductions."""
+    """Operators of every type: moving, choosing, gathering, scattering, products and reductions."""
     v = lambda *shape: numbers(rng, type, *shape)
     name = np.dtype(type).name
     place = np.int32(rng.integers(-3, 6))
@@ -94,7 +94,7 @@ def shared(rng, type):
 
 
 def ordered(rng, type):
-    """What types with an order have."""
+    """Operators of types with an order."""
     v = lambda *shape: numbers(rng, type, *shape)
     name = np.dtype(type).name
     yield f"largest_{name}", lambda x, y: (
@@ -208,7 +208,7 @@ def complex_matrices(rng):
 
 @family
 def libraries(rng):
-    """What JAX leaves to LAPACK: the routine's own signs where they are the same, else reconstructions."""
+    """Operators that JAX passes to LAPACK: the routine's own signs where they are equal, else reconstructions."""
     linalg = lax.linalg
     for type in (np.float32, np.float64, np.complex64, np.complex128):
         name, v = np.dtype(type).name, lambda *shape: numbers(rng, type, *shape)
@@ -403,7 +403,7 @@ def windows(rng):
     ]
 
 
-# Modules written as text: what JAX does not make. XLA's compiler says what is right.
+# Modules written as text: what JAX does not make. XLA's compiler gives the expected results.
 
 
 def pair(type, operator, name="f"):
@@ -514,7 +514,7 @@ def modules(rng):
 
 
 def run_module(text, arguments, units=None, of="element", folder="."):
-    """A module given as text against XLA's own result; what is wrong, or None."""
+    """Compares a module given as text with XLA's own result. Returns the difference, or None."""
     module = _hlo.hlo_module_from_text("HloModule m\n" + text)
     serialized = module.as_serialized_hlo_module_proto()
     devices = _jax.DeviceList((jax.devices()[0],))
@@ -563,7 +563,7 @@ REFUSED_MODULES = {
 
 
 def check_document():
-    """Every operator has a row, and what the document refuses the tool refuses with those words."""
+    """Checks that every operator has a row, and that the tool refuses the refused rows with their words."""
     definitions = (base.DOCUMENT.parents[1] / "ir" / "opcodes.def").read_text()
     operators = set(base.re.findall(r'^OPCODE\(\w+, "([^"]+)"', definitions, base.re.M))
     wrong = [f"{name} has no row" for name in operators - set(base.BOUNDS)]

@@ -562,14 +562,14 @@ def bits_below_byte(type):
 
 
 def bytes_of_narrow(array):
-    """Integers of less than a byte as int8 or uint8, anything else as it is."""
+    """Returns integers of less than a byte as int8 or uint8, other types unchanged."""
     if not bits_below_byte(array.dtype):
         return array
     return array.astype(np.uint8 if array.dtype.name.startswith("u") else np.int8)
 
 
 def difference(got, expected, units, of):
-    """What is wrong with `got`, or None."""
+    """Returns the difference of `got`, or None."""
     if got.dtype.kind == "V":
         got = got.view(expected.dtype)
     elif bits_below_byte(expected.dtype):
@@ -602,7 +602,7 @@ def difference(got, expected, units, of):
 
 
 def compare(hlo, arguments, expected, operators, units, of, folder):
-    """What is wrong with automap's results of a module (bytes) on named arguments, or None."""
+    """Returns the difference of automap's results of a module (bytes) on named arguments, or None."""
     at = pathlib.Path(folder)
     (at / "operator.hlo.pb").write_bytes(hlo)
     np.savez(at / "state.npz", **{name: bytes_of_narrow(argument) for name, argument in arguments.items()})
@@ -621,7 +621,7 @@ def compare(hlo, arguments, expected, operators, units, of, folder):
 
 
 def run(name, program, arguments, units=None, of="element", folder=".", platform="cpu"):
-    """One program: JAX's results against ours; what is wrong, or None."""
+    """Compares JAX's results of a program with automap's. Returns the difference, or None."""
     function = jax.jit(lambda *a: program(*a), keep_unused=True)
     arguments = [np.asarray(argument) for argument in arguments]
     lowered = function.trace(*arguments).lower(lowering_platforms=(platform,))

@@ -3,8 +3,8 @@
 # python: plain
 """The page of `explain --html` in a browser: pictures, contrast and the search, narrow and wide, light and dark.
 
-Headless Chromium draws the page. A script in a copy of the page measures what is drawn: overflow, sizes of text, the
-contrast of every text with what is behind it (WCAG 2 AA), the boxes of the timeline, and the rows that a search leaves.
+Headless Chromium draws the page. A script in a copy of the page measures the drawing: overflow, sizes of text, the
+contrast of every text with its background (WCAG 2 AA), the boxes of the timeline, and the rows that a search leaves.
 Without Chromium the test is shown as skipped.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_page_pictures.py`.

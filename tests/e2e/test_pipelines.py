@@ -70,7 +70,7 @@ def recomputed(plan, pieces, saved_share):
 
 
 def check_recomputed(title, model, plan, source, have, pieces):
-    """Nothing changes but memory, which is no more than before, but for a tiny model's scratch."""
+    """Only memory changes, which does not grow, apart from a tiny model's scratch."""
     for saved_share in (0, 0.5) if FULL or pieces % 2 else (0.5,):
         check_saved(title, model, plan, source, have, pieces, saved_share)
 

@@ -177,7 +177,7 @@ def check_prices(folder):
 
 
 def check_random(folder):
-    """Random modules: what is rewritten is a module for XLA's verifier, with the same parameters and outputs."""
+    """Random modules: XLA's verifier accepts the rewritten module, which has the same parameters and outputs."""
     source, out = folder / "random.hlo.txt", folder / "rewritten.hlo.txt"
     rewritten = 0
     for seed in range(RANDOM):

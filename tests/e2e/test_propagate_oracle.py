@@ -3,7 +3,7 @@
 jaxlib compiles random modules for eight partitions and prints each before and after its pass
 "sharding-propagation". automap gets the first text; every instruction must have the sharding of the
 second. Parameters and results of the module are left out: XLA replicates those of uneven sizes. XLA
-ends the process on some modules; what it printed before counts, and a new process goes on.
+ends the process on some modules; its earlier output counts, and a new process continues.
 
 Without AUTOMAP_FULL=1 a part of the modules is compared.
 """

@@ -7,7 +7,7 @@ Plans of the random searcher, of even pipelines and such plans changed at random
 model: meshes of 2 to 16 ranks, also such that nothing divides by, unequal shares, other orders of the
 lists, without some entries, 1, 2 and 4 micro-batches. Models that cannot be split into micro-batches exactly
 are listed with the reason; under the relaxation that it names, where there is one, losses are compared with
-those of the same relaxed module on one device. Only the first five losses are looked at.
+those of the same relaxed module on one device. Only the first five losses are compared.
 
 AUTOMAP_FULL=1: 50 plans of each model; else a few. `python3 tests/e2e/test_random_plans.py [MODEL ...]`.
 """
@@ -32,7 +32,7 @@ LARGE = {"t5_tiny", "bert_tiny", "gpt2_bf16_tiny", "gpt2_tiny", "vit_tiny", "res
 
 
 def tolerance(model):
-    """Of a loss, relative: sums in another order, in f32; bfloat16 keeps 8 bits."""
+    """Relative error of a loss: sums in another order, in f32; bfloat16 keeps 8 bits."""
     if model.startswith("exact_"):
         return 0
     return 1e-2 if "bf16" in model or "llama" in model else 5e-6
@@ -81,7 +81,7 @@ def unequal_shares(size, chance):
 
 
 def change(path, chance):
-    """Another plan from a plan file: what is derived from the stages is left out."""
+    """Makes another plan from a plan file, without the parts derived from the stages."""
     plan = json.loads(path.read_text())
     for key in ("parameters", "decisions"):
         plan.pop(key, None)

@@ -132,7 +132,7 @@ def wait_for_sleep(process):
 
 
 def test_pipe_without_writer():
-    """A FIFO that nobody writes is waited for until the first interrupt, also by commands that save their state."""
+    """A FIFO without a writer is waited for until the first interrupt, also by commands that save their state."""
     os.mkfifo("none")
     for command in (["search", MODEL, "--cluster", "none"], ["search", "none", "--cluster", "nominal:2"],
                     ["search", "-", "--cluster", "nominal:2"], ["info", "none"]):

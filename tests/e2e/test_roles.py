@@ -1,9 +1,8 @@
 """Roles and pairs of training steps as people write them, found without hints.
 
-Every case is a step in plain JAX (with optax where it is installed) whose Python trees say what is
-state, what is data and which result is the loss. Told all that, the exporter writes the roles
-document; `automap info` must find the same from the module alone: as JAX lowers it with the state
-donated, and as text without metadata and donations.
+Every case is a step in plain JAX (with optax where it is installed) whose Python trees define the state, the data and
+the loss. Told all that, the exporter writes the roles document; `automap info` must find the same from the module
+alone: as JAX lowers it with the state donated, and as text without metadata and donations.
 
 Run as `AUTOMAP=build/automap PYTHONPATH=datasets python tests/e2e/test_roles.py [CASE ...]`.
 """

@@ -104,7 +104,7 @@ def check_modules(checker):
 
 
 def check_plans(checker):
-    """Searches, plans and what is computed from them."""
+    """Searches, plans and reports of them."""
     plans = {"one": (MLP, ["--cluster", "nominal:4"]), "even": (GPT, ["--cluster", "nominal:4", *EVEN]),
              "zero": (MLP, ["--cluster", "h100:1", "--baseline", "zero3"]),
              "offloaded": (GPT, ["--cluster", "h100:1", "--baseline", "zero1", "--offload", "optimizer"]),

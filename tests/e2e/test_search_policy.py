@@ -24,7 +24,7 @@ EVALUATIONS = 30
 
 
 def search(work, *options, threads=None):
-    """What --json prints, the lines of the log, and the bytes of the plan."""
+    """Returns the output of --json, the lines of the log, and the bytes of the plan."""
     plan, log = work / "plan.json", work / "log.jsonl"
     done = automap("search", MODEL, *COMMON, "--searcher", "dqn", "-o", plan, "--log", log, "--json", *options,
                    threads=threads)

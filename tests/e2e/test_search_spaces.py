@@ -1,6 +1,6 @@
 # labels: cpu e2e
 # timeout: 300
-"""A search without options is over every space: its plan is no slower than what the spaces by themselves give, the same
+"""A search without options is over every space: its plan is no slower than those of the single spaces, the same
 bytes with any number of threads, and within the evaluations and seconds that are allowed (AUTOMAP_FULL: more models and
 numbers); options that only plans of one stage can keep leave those alone, and say so; a plan to start from is never
 lost.
@@ -25,7 +25,7 @@ SLACK_SECONDS = 1.5  # of a search that is out of time, on a crowded machine
 
 
 def search(model, *options, **more):
-    """What --json prints, and standard error."""
+    """Returns the output of --json, and standard error."""
     done = automap("search", model, "--json", *options, **more)
     assert done.returncode == 0, f"search {' '.join(map(str, options))}: {done.returncode}\n{done.stderr}"
     return json.loads(done.stdout), done.stderr
@@ -78,7 +78,7 @@ def check_initial(work):
 
 
 def check_limits():
-    """Evaluations are never more than allowed, whatever is searched, and seconds hardly."""
+    """Evaluations never exceed their limit in any space, and seconds by little."""
     searches = ([], ["--space", "hybrid"], ["--space", "single_stage"], ["--searcher", "anneal"],
                 ["--searcher", "greedy"], ["--searcher", "exact"], ["--searcher", "random"],
                 ["--micro-batches", 2], ["--space", "single_stage", "--micro-batches", "auto"])  # fmt: skip
@@ -94,7 +94,7 @@ def check_limits():
 
 
 def check_random():
-    """One plan that fits, or as many as are asked for, of which the best is given."""
+    """Returns a plan that fits, or the best of the requested number of plans."""
     words = ["--cluster", "nominal:4", "--searcher", "random", "-o", os.devnull]
     found = [search(MODEL, *words, *options)[0] for options in ([], ["--evaluations", 5], ["--evaluations", 40])]
     assert [one["evaluations"] for one in found] == [1, 5, 40], found
@@ -103,7 +103,7 @@ def check_random():
 
 
 def check_mixed():
-    """Devices of several types: a bound is told that no plan, whoever finds it, is below."""
+    """Devices of several types: no plan of any search is below the bound."""
     for cluster in ("whale-dp", "whale-pp"):
         words = ["--cluster", cluster, "--space", "single_stage", "-o", os.devnull]
         bound = search(MODEL, *words)[0]["bound_seconds"]
@@ -111,14 +111,14 @@ def check_mixed():
         assert bound is not None and 0 < bound <= min(seconds), f"{cluster}: {bound} of {seconds}"
 
 
-def check_recipes():
-    """Features are no sequence, positions that have a table are one; a recipe that cannot be says why."""
+def check_sequences():
+    """Features are no sequence, positions that have a table are one; a baseline that does not apply has a reason."""
     words = ["--cluster", "nominal:4", "--mesh", "data=2,model=2", "-o", os.devnull]
     for name, has_sequence in (("mlp_tiny", False), ("dropout_tiny", False), ("llama_tiny", True), ("gpt2_tiny", True)):
-        for recipe in ("context_zero3", "megatron_sequence"):
-            done = automap("search", MODELS / name / "model.hlo.pb", *words, "--baseline", recipe)
-            assert (done.returncode == 0) == has_sequence, f"{name} {recipe}: {done.stderr}"
-            assert has_sequence or "has a sequence" in done.stderr, f"{name} {recipe}: {done.stderr}"
+        for baseline in ("context_zero3", "megatron_sequence"):
+            done = automap("search", MODELS / name / "model.hlo.pb", *words, "--baseline", baseline)
+            assert (done.returncode == 0) == has_sequence, f"{name} {baseline}: {done.stderr}"
+            assert has_sequence or "has a sequence" in done.stderr, f"{name} {baseline}: {done.stderr}"
     done = automap("search", MODEL, "--cluster", "nominal:4", "--baseline", "megatron_3d", "-o", os.devnull)
     assert done.returncode == 4 and "expected servers for 2 to 8 equal stages" in done.stderr, done.stderr
 
@@ -147,7 +147,7 @@ def main():
         check_limits()
         check_random()
         check_mixed()
-        check_recipes()
+        check_sequences()
         check_bare(work)
     print(f"stages of the plans: {stages}")
 

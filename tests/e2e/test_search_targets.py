@@ -2,7 +2,7 @@
 # timeout: 300
 # cost: 20
 # python: plain
-"""`search --for TARGET` finds plans that `export --format TARGET` accepts, or says why there is none.
+"""`search --for TARGET` finds plans that `export --format TARGET` accepts, or gives the reason for their lack.
 
 Searches of small budgets over models and targets are exported; refusals are those of the table in docs/commands.md.
 The best of 200 random plans of a target's space is at most 5 % faster than its plan. `--also` writes the plans that a

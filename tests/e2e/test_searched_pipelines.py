@@ -74,7 +74,7 @@ def check_refused(directory):
 
 
 def check_number(directory):
-    """A number of micro-batches that the batch has not got is told as that."""
+    """More micro-batches than the batch has examples are refused with this reason."""
     for number in (3, 4096):
         for space in ("hybrid", "single_stage"):
             done = automap("search", MODELS / "mlp_tiny" / "model.hlo.pb", "--cluster", CLUSTER, "--space", space,
@@ -83,7 +83,7 @@ def check_number(directory):
             assert done.returncode == 4 and said in done.stderr, f"{space}: {done.stderr}"
 
 
-def check_turns(directory):
+def check_schedules(directory):
     """Cuts are moved on where lists were changed: pipelines get more than one kind of change."""
     model, log = next((MODELS / "gpt2").glob("model.hlo.pb*")), directory / "log.jsonl"
     succeed("search", model, "--cluster", "C", "--space", "hybrid", "-o", directory / "x.json", "--log", log)
@@ -93,7 +93,7 @@ def check_turns(directory):
 
 
 def check_infeasible(directory):
-    """What cannot fit is told with how many plans were looked at, what is in the way and what would fit."""
+    """A lack of memory is reported with the number of plans, the missing memory and changes that would fit."""
     plan = directory / "x.json"
     for name, most in (("gpt2_tiny", 5), ("gpt2_tiny", 40), ("bert_tiny", None)) if FULL else (("gpt2_tiny", 5),):
         words = ["search", MODELS / name / "model.hlo.pb", "--cluster", "nominal:6", "--micro-batches", 1, "-o", plan]
@@ -109,7 +109,7 @@ def check_infeasible(directory):
 
 
 def check_agent_budget(directory):
-    """An agent that cannot be asked is refused, rather than another searcher's plan given."""
+    """An agent that does not apply is refused; no plan of another searcher replaces its plan."""
     words = ["search", MODELS / "gpt2_tiny" / "model.hlo.pb", "--cluster", CLUSTER, "-o", directory / "x.json",
              "--searcher", "agent", "--evaluations"]  # fmt: skip
     done = automap(*words, 5)
@@ -127,13 +127,13 @@ def check_exact(directory):
     assert said["bound"] == "lower" and "exact_space" not in said["settings"], said
 
 
-def check_quoted(directory):
-    """Of a large module some recipes are quoted, as they are priced by themselves."""
+def check_baseline_prices(directory):
+    """The prices of some baselines of a large module equal those of searches with that baseline alone."""
     model = next((MODELS / "bert48").glob("model.hlo.pb*"))
     words = ["--cluster", "C", "-o", directory / "x.json", "--json"]
-    quoted = json.loads(succeed("search", model, *words, "--evaluations", 24))["baselines"]
-    assert quoted["data_parallel"] and quoted["even_pipeline"], quoted
-    assert quoted["data_parallel"] == json.loads(succeed("search", model, *words, "--baseline",
+    prices = json.loads(succeed("search", model, *words, "--evaluations", 24))["baselines"]
+    assert prices["data_parallel"] and prices["even_pipeline"], prices
+    assert prices["data_parallel"] == json.loads(succeed("search", model, *words, "--baseline",
                                                          "data_parallel"))["step_seconds"]
 
 
@@ -145,11 +145,11 @@ def main():
         check_recomputed(directory)
         check_refused(directory)
         check_number(directory)
-        check_turns(directory)
+        check_schedules(directory)
         check_infeasible(directory)
         check_agent_budget(directory)
         check_exact(directory)
-        check_quoted(directory)
+        check_baseline_prices(directory)
     print(f"stages of the plans: {stages}")
 
 

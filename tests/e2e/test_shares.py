@@ -155,8 +155,8 @@ def check_small_budget_of_auto(work):
 
 
 def check_tables_that_a_budget_cuts(work):
-    """Pipelines by some of the tables of a round are not those of the round: a budget that cuts tables has none of
-    them."""
+    """Pipelines by some of the tables of a round are not those of the round: a budget that cuts tables has no such
+    pipelines."""
     cluster, plan = write_cluster(work / "cut.json", [("V100", 4), ("T4", 4)], slower=2000, rate=1e11,
                                   latency=4e-6), work / "plan.json"
     before = float("inf")
@@ -184,7 +184,7 @@ def check_searchers(work):
 
 
 def check_equal_is_best(work):
-    """Where launches take all the time, and where devices do not differ."""
+    """Checks a case where launches take all the time, and one where devices do not differ."""
     for servers in ([("V100", 1), ("T4", 1)], [("V100", 2)]):
         _, mesh = search("mlp_tiny", write_cluster(work / "fast.json", servers, slower=0.001, **FAST),
                          work / "plan.json", "--space", "single_stage")

@@ -1,12 +1,12 @@
 # labels: cpu e2e
 # timeout: 900
-"""Simulated steps keep what can be said of them without simulating.
+"""Simulated steps keep properties that need no simulation.
 
-Small models are planned by the experts and simulated on several clusters. The step by step form (`simulate`) gives what
-the folded form gave (`search`), bit for bit; it is never below what its busiest device does; the parts of a device's
-time add up; the critical path covers the step; a trace ends when the step does, and its memory counter reaches the
-predicted peak. A faster cluster is never slower; a slow device and chance never help, and chance is the same for the
-same seed.
+Baselines plan small models, which are simulated on several clusters. The step by step form (`simulate`) gives the
+result of the folded form (`search`), bit for bit; it is never below what its busiest device does; the parts of a
+device's time add up; the critical path covers the step; a trace ends when the step does, and its memory counter reaches
+the predicted peak. A faster cluster is never slower; a slow device and chance never help, and chance is the same for
+the same seed.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_simulate.py [MODEL ...]`.
 """
@@ -228,7 +228,7 @@ def check_micro_batches(folder, model):
 
 
 def check_useless_bound(folder, model):
-    """A bound far below the step is told with its reason in place of a percentage; --json keeps the numbers."""
+    """A bound far below the step has a reason in place of a percentage; --json keeps the numbers."""
     cluster = json.loads(automap("cluster", "nominal:4", "--json").stdout)
     for link in cluster["links"].values():
         link["latency_seconds"] = 10
@@ -242,8 +242,8 @@ def check_useless_bound(folder, model):
 
 
 def check_derivation(folder, model):
-    """Of each transfer --verbose tells messages and busiest link, whose times are what it takes; all are the
-    report's."""
+    """--verbose prints messages and the busiest link of each transfer, whose time is that of the transfer; all are in
+    the report."""
     def seconds(words):
         value, unit = words.split()
         return float(value) * {"s": 1, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}[unit]

@@ -1,11 +1,10 @@
 """Strict mode on variants of one model: `automap groups --strict` on steps exported for the occasion.
 
 A T5 of 2 + 2 layers with the paper's proportions has 3 attentions of 4 dimensions and 2 MLPs of 3 for
-each pair of layers, and 3 tables: 39 dimensions in 13 groups. What a training step adds to that must
-not change it: tied tables (fewer dimensions, as there are fewer tables), positions, label smoothing with
-z-loss, an L2 term, clipping by the global norm, recomputation, padding masks; a relative position
-bias ties the attentions of a stack into one group. A scan over stacked layers splits, of each
-stacked weight, what the unrolled layers split of theirs.
+each pair of layers, and 3 tables: 39 dimensions in 13 groups. Parts of a training step that must not change the split:
+tied tables (fewer dimensions, as there are fewer tables), positions, label smoothing with z-loss, an L2 term, clipping
+by the global norm, recomputation, padding masks; a relative position bias ties the attentions of a stack into one
+group. A scan over stacked layers splits the same dimensions of each stacked weight as the unrolled layers.
 
 Run as `AUTOMAP=build/automap PYTHONPATH=datasets python tests/e2e/test_strict_variants.py`.
 """
@@ -176,7 +175,7 @@ def strict_groups(step, arguments):
 
 
 def split_by_best(found):
-    """{path: dimension} of what the best groups split."""
+    """Returns {path: dimension} of the best groups."""
     best = set(found["best"]["groups"])
     return {member["path"]: member["dimension"] for group in found["groups"] if group["id"] in best
             for member in group["members"]}

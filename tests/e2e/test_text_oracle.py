@@ -178,7 +178,7 @@ def check(name, binary, texts, module_class, folder):
             assert ours.stack_frame_index == theirs.stack_frame_index, f"{name}: other stack frames"
         check_same(f"{name}, {kind} text", ours, theirs, metadata=kind in ("debug", "sample"),
                    ordered=kind != "sample")
-        # What XLA accepts as text it must also accept as our binary of it.
+        # XLA must accept our binary of each text that it accepts.
         _hlo.HloModule.from_serialized_hlo_module_proto((folder / "ours.hlo.pb").read_bytes())
     (folder / "theirs.hlo.pb").write_bytes(binary)
     text = convert(folder / "theirs.hlo.pb", folder / "ours.hlo.txt").decode()

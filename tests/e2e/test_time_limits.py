@@ -4,7 +4,7 @@
 """`search --seconds S` ends within 1.1 S, with a plan, for every searcher.
 
 The limit is measured in processor time: tests/clock/processor_clock.c replaces the program's clock. The model is
-BERT-48 on 32 devices, of which a plan takes 50 ms to price. By default three searches are tried, in the full form all.
+BERT-48 on 32 devices; pricing one of its plans takes 50 ms. By default three searches are tried, in the full form all.
 A random search uses its time.
 
 Usage: AUTOMAP=build/automap python3 tests/e2e/test_time_limits.py

@@ -1,7 +1,7 @@
 # labels: cpu e2e torch
 # python: torch
 # timeout: 300
-"""The parsers of Megatron-LM and torchtitan accept exported plans and read out of them what the plans say.
+"""The parsers of Megatron-LM and torchtitan accept exported plans and read the same values from them.
 
 `.ci/trainers.sh` gets their sources at fixed commits. Megatron-LM parses and validates the arguments, and deals the
 layers to ranks. torchtitan builds its configuration and checks its degrees; PyTorch knows the schedule. Without the
@@ -45,7 +45,7 @@ PLANS = {**ONE_STAGE, "even": EVEN, "chunks": [*PIPELINE, "data=4", "--schedule"
                 ("torchtitan", "parts", "unfused", "1.3e-4"))}}  # fmt: skip
 REFUSED = {"megatron": {"zero2", "zero3", "megatron_zero3", "gpipe"},
            "torchtitan": {"zero1", "megatron_zero1", "offload"}}  # fmt: skip
-# What no plan decides: sizes of the model, its steps and kernels.
+# Options that no plan decides: sizes of the model, its steps and kernels.
 SIZES = {"--num-layers": "2", "--hidden-size": "64", "--num-attention-heads": "4", "--seq-length": "16",
          "--max-position-embeddings": "16", "--train-iters": "1", "--lr": "1e-4"}  # fmt: skip
 KERNELS = ["--bf16", "--transformer-impl", "local", "--no-persist-layer-norm", "--no-gradient-accumulation-fusion"]

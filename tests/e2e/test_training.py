@@ -28,7 +28,7 @@ from program import AUTOMAP, FULL, MODELS
 
 LOSS_TOLERANCE = {"mlp_tiny": 2e-6, "vgg_tiny": 2e-6, "gpt2_tiny": 5e-6, "t5_tiny": 5e-6, "bert_tiny": 5e-6,
                   "gpt2_bf16_tiny": 1e-2}
-# The rest of the zoo, of which a smaller sample is run.
+# The rest of the zoo; a smaller sample of it is run.
 LOSS_TOLERANCE |= dict.fromkeys(["lstm_tiny", "moe_tiny", "moe_sorted_tiny", "resnet_tiny", "vit_tiny", "unet_tiny",
                                  "dropout_tiny", "accumulated_tiny", "adamw_tiny", "adafactor_tiny", "lion_tiny",
                                  "flax_tiny", "fused_tiny", "two_swapped", "mlp"], 5e-6)
@@ -38,7 +38,7 @@ EXACT = ["exact_linear", "exact_gather"]
 STATE_TOLERANCE = 1e-4
 # A bfloat16 keeps 8 bits, and compilers differ in where they round to it: XLA drops a rounding between
 # two operators that it fuses. Adam divides a gradient by its own size, so an element whose gradient is
-# all rounding may go the other way: of the state, less is asked.
+# all rounding may have the other sign: the tolerance of the state is larger.
 BFLOAT16_STATE_TOLERANCE = {"gpt2_bf16_tiny": 0.1, "llama_tiny": 0.1}
 STEPS = 20
 MORE_STEPS = {"mlp": 440}  # as many as its final state is after
@@ -59,11 +59,11 @@ PLANS = [
 
 
 class NoPlan(Exception):
-    """A recipe has no plan for this model and cluster."""
+    """A baseline has no plan for this model and cluster."""
 
 
 def automap(*arguments):
-    """Runs the program; its stdout, or an AssertionError with what it said."""
+    """Runs the program. Returns its stdout, or raises an AssertionError with its output."""
     run = subprocess.run([AUTOMAP, *map(str, arguments)], capture_output=True, text=True)
     if run.returncode == 4 and "--baseline" in arguments:
         raise NoPlan
@@ -159,7 +159,7 @@ def main():
             except AssertionError as failure:
                 failures += 1
                 print(f"FAILED {failure}")
-    print(f"{passed} plans passed, {failures} failed; {without} times a recipe has none")
+    print(f"{passed} plans passed, {failures} failed; {without} times a baseline has none")
     return 1 if failures or without > passed // 5 else 0
 
 

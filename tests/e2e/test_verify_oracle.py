@@ -1,10 +1,10 @@
 """The verifier against XLA's own.
 
 Every instruction of tests/verify/instructions.txt, each element-wise operator with each kind of
-element type, and mutations of what is right (one number, one type, one operand changed) are given
+element type, and mutations of valid instructions (one number, one type, one operand changed) are given
 to automap and to XLA: both accept or both refuse, but for the differences that are stated below. `convert` also
 accepts what no plan can be made of.
-Every opcode that jaxlib knows is among what is right.
+The valid instructions have every opcode of jaxlib.
 
 Without AUTOMAP_FULL=1 a part of the mutations is judged.
 """

@@ -1,11 +1,11 @@
 # labels: cpu e2e
 # timeout: 300
-"""What watches a run: its log, TensorBoard events, measured trace, progress on a terminal, and its report.
+"""The monitors of a run: its log, TensorBoard events, measured trace, progress on a terminal, and its report.
 
 The log has a line a step with the losses of the stream, and is readable while the run goes on. The event file is read
-by TensorBoard's own reader, where that is installed. In the trace every slice of a stream lies in another or
-beside it, every rank has the operators of its program, and the turns of a loop lie in the loop. Progress goes to a
-terminal only. A loss that is not a number ends runs and processes with exit code 5 and saves nothing.
+by TensorBoard's own reader, where that is installed. In the trace slices of a stream are nested or disjoint, every rank
+has the operators of its program, and the iterations of a loop are inside the loop. Progress goes to a terminal only. A
+loss that is not a number ends runs and processes with exit code 5 and saves nothing.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_watching.py`.
 """
@@ -92,7 +92,7 @@ def check_log_while_it_is_written(directory):
 
 
 def check_log_of_a_resumed_run(directory):
-    """What was logged after the checkpoint is logged once more, by the run that resumes, and a cut line is gone."""
+    """The run that resumes logs the steps after the checkpoint again, and an incomplete line is removed."""
     log, words = directory / "resumed.jsonl", ["--checkpoint", directory / "checkpoints", "--every", 2]
     whole = automap(*arguments("gpt2_tiny", steps=9), "--json").stdout.splitlines()[:9]
     automap(*arguments("gpt2_tiny", steps=4), *words, "--log", log)
@@ -120,7 +120,7 @@ def check_events(directory):
     events = reader.Scalars("loss")
     assert [event.step for event in events] == [0, 1, 2, 3]
     assert all(math.isclose(event.value, loss, rel_tol=1e-6) for event, loss in zip(events, losses))
-    # A second run of the folder begins at step 0 again: what the first had from there on is gone.
+    # A second run of the folder begins at step 0 again: the later steps of the first run are removed.
     time.sleep(1.1)
     automap(*arguments("gpt2_tiny", steps=2), "--tensorboard", folder)
     reader = EventAccumulator(str(folder))
@@ -133,7 +133,7 @@ def nanoseconds(value):
 
 
 def check_nesting(events):
-    """Slices of one stream lie in one another or side by side."""
+    """Checks that slices of one stream are nested or disjoint."""
     streams = {}
     for event in events:
         if event["ph"] == "X":
@@ -267,7 +267,7 @@ def check_predicted_trace(directory):
 
 
 def run_on_terminal(words):
-    """What a run writes to a terminal that is its stderr, and to stdout."""
+    """Returns the output of a run to a terminal as stderr, and to stdout."""
     ours, theirs = pty.openpty()
     run = subprocess.Popen([AUTOMAP, *map(str, words)], stdout=subprocess.PIPE, stderr=theirs)
     os.close(theirs)
@@ -325,7 +325,7 @@ def check_report(directory):
 
 
 def check_edited(directory):
-    """Of a plan that was changed by hand the report predicts what the plan is now, not what the file says."""
+    """The report predicts the present decisions of a plan changed by hand, not the figures in the file."""
     plan = make_plan("mlp_tiny", directory / "plan.json", "--cluster", "nominal:4", "--baseline", "zero3")
     root = json.loads(plan.read_text())
     lists = root["stages"][0]["axis_priorities"]

@@ -1,8 +1,7 @@
 """How tests start processes by mpirun: with each MPI for which CMake built the program.
 
-A build has tests/openmpi/automap and tests/mpich/automap (cmake/AutomapMpiTests.cmake). mpirun is told to
-start as many processes as are asked for, also as root, and, where they are to survive the loss of one, to let
-them.
+A build has tests/openmpi/automap and tests/mpich/automap (cmake/AutomapMpiTests.cmake). mpirun starts the requested
+number of processes, also as root, and lets them survive the loss of one where a test needs it.
 """
 
 import os
@@ -11,7 +10,7 @@ import shutil
 
 BUILD = pathlib.Path(os.environ.get("AUTOMAP_BUILD", "build"))
 
-# What lets processes live on when one of them has died, and only there.
+# Options with which processes survive the death of one of them.
 SURVIVAL = {"openmpi": ["--enable-recovery"], "mpich": ["-disable-auto-cleanup"]}
 
 

@@ -1,4 +1,4 @@
-"""The program as tests run it ($AUTOMAP), the models, and whether the long form of the tests was asked for."""
+"""The program as tests run it ($AUTOMAP), the models, and the choice of the long form of the tests."""
 
 import contextlib
 import json
@@ -41,7 +41,7 @@ def automap(*words, threads=None):
 
 
 def succeed(*words, **more):
-    """Standard output of what must end well."""
+    """Returns the standard output of a command that must succeed."""
     done = automap(*words, **more)
     assert done.returncode == 0, f"automap {' '.join(map(str, words))}: {done.returncode}\n{done.stderr}"
     return done.stdout

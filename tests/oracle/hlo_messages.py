@@ -1,4 +1,4 @@
-"""What the tests against jaxlib and protobuf share: our schema as Python messages, automap as a
+"""Common parts of the tests against jaxlib and protobuf: our schema as Python messages, automap as a
 converter, and the comparison of two modules instruction by instruction."""
 
 import ctypes
@@ -124,8 +124,8 @@ def comparable(module, metadata):
 
 def check_same(what, left, right, metadata, ordered=True):
     """Computations in any order, since jaxlib's text may have comparators of sorts last where its binary
-    has them first; instructions as they come, but where jaxlib has another order in its text: of hand-written text and
-    of scheduled modules."""
+    has them first; instructions in the order of the file, except where jaxlib has another order in its text: of
+    hand-written text and of scheduled modules."""
     order = list if ordered else sorted
     left, right = comparable(left, metadata), comparable(right, metadata)
     assert sorted(left) == sorted(right), f"{what}: the computations are {list(left)} and {list(right)}"

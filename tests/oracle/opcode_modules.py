@@ -1,6 +1,6 @@
 """One small module for every opcode and every form of its attributes, as HLO text that XLA accepts.
 
-A case is the instructions of an entry computation; what they call stands in COMPUTATIONS. `x`, `y`
+A case is the instructions of an entry computation; COMPUTATIONS has the computations that they call. `x`, `y`
 (f32[4,8]), `i` (s32[4,8]) and `p` (pred[4,8]) are parameters of each. Attributes that every
 instruction may have are a second table, tried on one instruction each.
 """

@@ -1,8 +1,8 @@
 """Small training steps of kinds that the zoo does not have, in plain JAX.
 
-STEPS[name](Values(rng)) is (step, state, data): step(state, *data) returns the new state and the loss. What is special
-of each stands beside it; sizes are such that meshes of four ranks divide most of them. Some take other sizes, and
-Shapes() in place of values.
+STEPS[name](Values(rng)) is (step, state, data): step(state, *data) returns the new state and the loss. A comment has
+the property of each step; meshes of four ranks divide most sizes. Some take other sizes, and Shapes() in place of
+values.
 """
 
 import jax
@@ -239,7 +239,7 @@ def policy(make):
 
 @kind
 def triangles(make, batch=2, places=12, width=8):
-    """Of a fold of pairs: products and attention along either of two equal dimensions."""
+    """The layer of a fold of pairs: products and attention along either of two equal dimensions."""
     weights = {name: make.weight(width, width)
                for name in ("gate", "left", "other", "right", "query", "key", "value", "out")}
 

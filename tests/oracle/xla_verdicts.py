@@ -153,7 +153,7 @@ UNSAVED = re.compile(r", (replica_count|num_partitions|alias_passthrough_params)
 
 
 def canonical_texts(texts):
-    """For each text (True, XLA's print of it with names by number) or (False, the reason that there is none)."""
+    """For each text (True, XLA's print of it with names by number) or (False, the reason of the refusal)."""
     options = _hlo.HloPrintOptions.canonical()
     options.print_large_constants = True
 
