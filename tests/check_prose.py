@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Counts sentences of comments, messages and documents that break docs/style.md.
+"""Counts sentences of comments, messages, documents and scripts that break docs/style.md.
 
 A sentence is marked if it has a word or form that the style guide replaces: a "what" clause in place of a noun, things
 that act like people, riddles by negation, words of the glossary's right column. A marker is a hint. The check keeps the
@@ -10,14 +10,17 @@ share of marked sentences low: LIMITS, by kind.
 # labels: cpu check
 # python: plain
 
+import ast
 import os
 import pathlib
 import re
 import sys
 
-LIMITS = {"comments": 0.030, "messages": 0.005, "documents": 0.030}  # share of marked sentences
+# share of marked sentences; scripts: comments and docstrings of Python and Bash
+LIMITS = {"comments": 0.030, "messages": 0.005, "documents": 0.030, "scripts": 0.030}
 FOLDERS = ("base", "ir", "models", "published", "propagation", "lowering", "cost", "dqn", "planners", "executor", "api",
            "cli", "examples", "include", "bench", "tests")
+SCRIPT_FOLDERS = (".ci", "bench", "datasets", "examples", "python", "tests")
 
 FORMS = (
     r"what (?:a|an|the|its|their|one|each|every|it|they|is|was|has|had|may|must|can|comes|goes|lies|makes|takes|needs"
@@ -37,6 +40,7 @@ MARK = re.compile("|".join(rf"\b{form}\b" for form in FORMS), re.IGNORECASE)
 BEGINS = re.compile(r"^(?:What|Where|Whether|Who|Whose|Of|By|Those|Nothing|Nobody)\b")
 NOT_PROSE = re.compile(r"```.*?```|^ {4,}[^-\s][^\n]*$|^[|#][^\n]*$|\]\([^)\n]*\)", re.DOTALL | re.MULTILINE)
 COMMENT = re.compile(r"/\*(.*?)\*/|//([^\n]*)", re.DOTALL)
+REMARK = re.compile(r"(?:^[ \t]*#(?!!)[^\n]*\n)+", re.MULTILINE)
 STRING = re.compile(r'(?:"(?:[^"\\\n]|\\.)*"\s*)+')
 
 
@@ -49,8 +53,24 @@ def sentences(text):
             yield sentence
 
 
+def read_script(path):
+    """Yields the comments of a script, and the docstrings of Python."""
+    text = path.read_text()
+    for match in REMARK.finditer(text):
+        yield re.sub(r"^[ \t]*# ?", "", match.group(0), flags=re.MULTILINE)
+    if path.suffix == ".py":
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+                yield ast.get_docstring(node) or ""
+
+
 def read(path):
-    """Yields (kind, sentence) of a C file or a document."""
+    """Yields (kind, sentence) of a source file, a document or a script."""
+    if path.suffix in (".py", ".sh", ".bash"):
+        for remark in read_script(path):
+            for sentence in sentences(remark):
+                yield "scripts", sentence
+        return
     text = path.read_text()
     if path.suffix == ".md":
         for sentence in sentences(NOT_PROSE.sub(" ", text)):
@@ -72,11 +92,13 @@ def main():
     files = sorted(path for folder in FOLDERS for path in pathlib.Path(folder).rglob("*")
                    if path.suffix in (".c", ".h", ".cu") and "fuzz" not in path.parts)
     files += sorted(path for folder in ("*.md", "docs/*.md", "datasets/*.md") for path in pathlib.Path().glob(folder))
+    files += sorted(path for folder in SCRIPT_FOLDERS for path in pathlib.Path(folder).rglob("*")
+                    if path.suffix in (".py", ".sh", ".bash")) + sorted(pathlib.Path().glob("*.sh"))
     count, marked = dict.fromkeys(LIMITS, 0), {kind: [] for kind in LIMITS}
     for path in files:
         for kind, sentence in read(path):
             count[kind] += 1
-            if MARK.search(sentence) or (kind == "comments" and BEGINS.match(sentence)):
+            if MARK.search(sentence) or (kind in ("comments", "scripts") and BEGINS.match(sentence)):
                 marked[kind].append(f"{path}: {sentence[:150]}")
     failed = not files
     for kind, limit in LIMITS.items():
