@@ -32,11 +32,11 @@ const char *ir_opcode_name(IrOpcode opcode);
 IrOpcode ir_opcode_from_name(const char *name); /* IR_UNKNOWN for an unknown name */
 int32_t ir_opcode_arity(IrOpcode opcode);       /* -1: any */
 
-/* Facts in the last column of opcodes.def. */
+/* Facts in the last column of opcodes.def; two follow from its column `flops`. */
 typedef enum IrOpcodeFact {
     FACT_MOVES = 1 << 0,    /* moves elements unchanged: views, slices, broadcasts, conversions, tuples */
-    FACT_NO_FLOPS = 1 << 1, /* moves, makes or renames values and computes nothing */
-    FACT_TRANSCENDENTAL = 1 << 2,  /* counted apart from FLOPs */
+    FACT_NO_FLOPS = 1 << 1, /* flops: none. It moves, makes or renames values and computes nothing */
+    FACT_TRANSCENDENTAL = 1 << 2,  /* flops: transcendental. Counted apart from FLOPs */
     FACT_COSTLY = 1 << 3,          /* floating work that one would rather store than repeat */
     FACT_RECOMPUTABLE = 1 << 4,    /* a fusion may recompute it instead of reading its result */
     FACT_EFFECT = 1 << 5,          /* stays, even if no output needs it */

@@ -21,10 +21,14 @@ typedef struct OpcodeRow {
 } OpcodeRow;
 
 static const OpcodeRow rows[IR_OPCODE_COUNT + 1] = {
-#define OPCODE(name, text, arity, rule, linearity, cost, shape, operand_types, result_types, facts) \
-    [IR_##name] = {text, arity < 0 ? -1 : arity, __builtin_strcmp(#rule, "ELEMENTWISE") == 0, facts},
+#define IS(column, value) (__builtin_strcmp(#column, value) == 0)
+#define OPCODE(name, text, arity, rule, linearity, cost, flops, shape, operand_types, result_types, facts) \
+    [IR_##name] = {text, arity < 0 ? -1 : arity, IS(rule, "ELEMENTWISE"),                                  \
+                   facts | (IS(flops, "none") ? FACT_NO_FLOPS : 0) |                                       \
+                       (IS(flops, "transcendental") ? FACT_TRANSCENDENTAL : 0)},
 #include "ir/opcodes.def"
 #undef OPCODE
+#undef IS
     [IR_UNKNOWN] = {"unknown", -1, false, FACT_EFFECT},
 };
 

@@ -64,19 +64,54 @@ static double read_bytes(const IrShape *shape) {
     return shape->type == DTYPE_TUPLE ? POINTER_BYTES * shape->rank : (double)ir_shape_bytes(shape);
 }
 
-static void add_times(IrWork *sum, double times, const IrWork *work) {
-    sum->flops += times * work->flops;
-    sum->transcendentals += times * work->transcendentals;
+/* ---- FLOPs and transcendentals: the column `flops` of ir/opcodes.def, bytes stay 0 ---- */
+
+/* An instruction with given shapes, and the work of all computations; NULL: not known. */
+typedef struct Counted {
+    const IrComputationWork *computations;
+    const IrInstruction *instruction;
+    const IrShape *operands, *result;
+} Counted;
+
+typedef IrWork FlopsFunction(const Counted *of);
+
+/* Returns the work of the k-th computation that the instruction calls, `times` times. */
+static IrWork called_times(const Counted *of, int32_t k, double times) {
+    if (!of->computations || k >= of->instruction->called_count) return (IrWork){0};
+    const IrWork *work = &of->computations[of->instruction->called[k]].work;
+    return (IrWork){.flops = times * work->flops, .transcendentals = times * work->transcendentals};
 }
 
-static double dot_flops(const IrDot *dot, const IrShape *lhs, const IrShape *result) {
+static IrWork sum_of(IrWork a, IrWork b) {
+    return (IrWork){.flops = a.flops + b.flops, .transcendentals = a.transcendentals + b.transcendentals};
+}
+
+static IrWork flops_none(const Counted *of) {
+    (void)of;
+    return (IrWork){0};
+}
+
+static IrWork flops_uncounted(const Counted *of) {
+    return flops_none(of);
+}
+
+static IrWork flops_each(const Counted *of) {
+    return (IrWork){.flops = elements(of->result)};
+}
+
+static IrWork flops_transcendental(const Counted *of) {
+    return (IrWork){.transcendentals = elements(of->result)};
+}
+
+static IrWork flops_dot(const Counted *of) {
+    const IrDot *dot = of->instruction->attributes->dot;
     double contracted = 1;
     for (int32_t k = 0; k < dot->contracting_count; k++)
-        contracted *= (double)lhs->dimensions[dot->lhs_contracting[k]];
-    return 2 * elements(result) * contracted;
+        contracted *= (double)of->operands[0].dimensions[dot->lhs_contracting[k]];
+    return (IrWork){.flops = 2 * elements(of->result) * contracted};
 }
 
-/* Outputs o < output whose place `first_place + o * stride` is inside [0, span)
+/* Counts the outputs o < output whose place `first_place + o * stride` is inside [0, span)
  * and a multiple of the dilation: of those inside, one in every
  * dilation / gcd(stride, dilation), or none. */
 static int64_t valid_outputs(int64_t first_place, int64_t stride, int64_t dilation, int64_t span,
@@ -91,7 +126,7 @@ static int64_t valid_outputs(int64_t first_place, int64_t stride, int64_t dilati
     return 0;
 }
 
-/* Pairs (output o, kernel place k) of one spatial dimension whose input place
+/* Counts the pairs (output o, kernel place k) of one spatial dimension whose input place
  * o * stride + k * window_dilation - padding_low is inside the dilated input and
  * on an element of it. */
 static double valid_positions(const IrWindowDimension *window, int64_t input, int64_t kernel,
@@ -105,21 +140,21 @@ static double valid_positions(const IrWindowDimension *window, int64_t input, in
     return (double)valid;
 }
 
-static double convolution_flops(const IrInstruction *instruction, const IrShape *lhs, const IrShape *rhs,
-                                const IrShape *result) {
-    const IrConvolution *convolution = instruction->attributes->convolution;
+static IrWork flops_convolution(const Counted *of) {
+    const IrAttributes *attributes = of->instruction->attributes;
+    const IrConvolution *convolution = attributes->convolution;
+    const IrShape *lhs = &of->operands[0], *rhs = &of->operands[1], *result = of->result;
     double feature_groups =
         (double)(convolution->feature_group_count > 1 ? convolution->feature_group_count : 1);
     double batch_groups = (double)(convolution->batch_group_count > 1 ? convolution->batch_group_count : 1);
     double product = 2 * (double)lhs->dimensions[convolution->input_feature] / feature_groups *
                      (double)result->dimensions[convolution->output_feature] *
                      (double)lhs->dimensions[convolution->input_batch] / batch_groups;
-    for (int32_t d = 0; d < convolution->spatial_count && d < instruction->attributes->window_count; d++)
-        product *= valid_positions(&instruction->attributes->window[d],
-                                   lhs->dimensions[convolution->input_spatial[d]],
+    for (int32_t d = 0; d < convolution->spatial_count && d < attributes->window_count; d++)
+        product *= valid_positions(&attributes->window[d], lhs->dimensions[convolution->input_spatial[d]],
                                    rhs->dimensions[convolution->kernel_spatial[d]],
                                    result->dimensions[convolution->output_spatial[d]]);
-    return product;
+    return (IrWork){.flops = product};
 }
 
 static double window_elements(const IrAttributes *attributes) {
@@ -144,18 +179,44 @@ static int32_t whole_row_dimension(const IrAttributes *attributes, const IrShape
     return reduced == 1 && padded == 1 ? found : -1;
 }
 
-static double window_operations(const IrAttributes *attributes, const IrShape *result) {
-    int32_t row = result->type == DTYPE_TUPLE ? -1 : whole_row_dimension(attributes, result);
-    if (row < 0) return elements(result) * (window_elements(attributes) - 1);
-    double places = (double)result->dimensions[row];
-    return elements(result) / places + places - 1;
+static IrWork flops_reduce(const Counted *of) {
+    return called_times(of, 0, fmax(elements(&of->operands[0]) - elements(of->result), 0));
 }
 
-static double fft_flops(const IrOptions *options, const IrShape *operand) {
+static IrWork flops_reduce_window(const Counted *of) {
+    const IrAttributes *attributes = of->instruction->attributes;
+    const IrShape *result = of->result;
+    int32_t row = result->type == DTYPE_TUPLE ? -1 : whole_row_dimension(attributes, result);
+    if (row < 0) return called_times(of, 0, elements(result) * (window_elements(attributes) - 1));
+    double places = (double)result->dimensions[row];
+    return called_times(of, 0, elements(result) / places + places - 1);
+}
+
+static IrWork flops_select_and_scatter(const Counted *of) {
+    double sources = elements(&of->operands[1]);
+    double selections = sources * (window_elements(of->instruction->attributes) - 1);
+    return sum_of(called_times(of, 0, selections), called_times(of, 1, sources));
+}
+
+static IrWork flops_scatter(const Counted *of) {
+    return called_times(of, 0, elements(&of->operands[of->instruction->operand_count / 2 + 1]));
+}
+
+static IrWork flops_map(const Counted *of) {
+    return called_times(of, 0, elements(of->result));
+}
+
+static IrWork flops_sort(const Counted *of) {
+    double count = elements(&of->operands[0]);
+    return (IrWork){.flops = count > 1 ? count * ceil(log2(count)) : 0};
+}
+
+static IrWork flops_fft(const Counted *of) {
+    const IrOptions *options = of->instruction->attributes->options;
     double logarithms = 1;
     for (int32_t k = 0; options && k < options->fft_rank; k++)
         logarithms *= options->fft_length[k] > 0 ? floor(log2((double)options->fft_length[k])) : 0;
-    return 8 * elements(operand) * logarithms;
+    return (IrWork){.flops = 8 * elements(&of->operands[0]) * logarithms};
 }
 
 /* Returns the size of the last dimension, the n of a matrix n x n. */
@@ -163,64 +224,52 @@ static double last_dimension(const IrShape *shape) {
     return shape->type != DTYPE_TUPLE && shape->rank > 0 ? (double)shape->dimensions[shape->rank - 1] : 1;
 }
 
-static double sort_flops(const IrShape *keys) {
-    double count = elements(keys);
-    return count > 1 ? count * ceil(log2(count)) : 0;
+static IrWork flops_cholesky(const Counted *of) {
+    const IrShape *matrix = &of->operands[0];
+    return (IrWork){.flops = floor(elements(matrix) * last_dimension(matrix) / 3)};
 }
 
-/* Counts FLOPs and transcendentals; bytes stay 0. */
+static IrWork flops_triangular_solve(const Counted *of) {
+    return (IrWork){.flops = 2 * elements(&of->operands[1]) * last_dimension(&of->operands[0])};
+}
+
+static IrWork flops_all_reduce(const Counted *of) {
+    return (IrWork){.flops = elements_of_all(of->result)};
+}
+
+static IrWork flops_random(const Counted *of) {
+    return (IrWork){.transcendentals = elements_of_all(of->result)};
+}
+
+static IrWork flops_loop(const Counted *of) {
+    return sum_of(called_times(of, 0, 1), called_times(of, 1, 1));
+}
+
+static IrWork flops_called(const Counted *of) {
+    return called_times(of, 0, 1);
+}
+
+static IrWork flops_branches(const Counted *of) {
+    IrWork most = {0};
+    for (int32_t k = 0; k < of->instruction->called_count; k++) {
+        IrWork branch = called_times(of, k, 1);
+        most.flops = fmax(most.flops, branch.flops);
+        most.transcendentals = fmax(most.transcendentals, branch.transcendentals);
+    }
+    return most;
+}
+
+static FlopsFunction *const flops_of[IR_OPCODE_COUNT + 1] = {
+#define OPCODE(name, text, arity, rule, linearity, cost, flops, ...) [IR_##name] = flops_##flops,
+#include "ir/opcodes.def"
+#undef OPCODE
+    [IR_UNKNOWN] = flops_uncounted,
+};
+
 static IrWork arithmetic(const IrComputationWork *computations, const IrInstruction *instruction,
                          const IrShape *operands, const IrShape *result) {
-    const IrAttributes *attributes = instruction->attributes;
-    IrOpcode opcode = instruction->opcode;
-    IrWork work = {0};
-    if (ir_is_elementwise(opcode)) {
-        if (ir_opcode_has(opcode, FACT_TRANSCENDENTAL)) work.transcendentals = elements(result);
-        else if (opcode != IR_COPY) work.flops = elements(result);
-        return work;
-    }
-    const IrWork nothing = {0};
-    const IrWork *first = &nothing, *second = &nothing;
-    if (computations && instruction->called_count > 0) first = &computations[instruction->called[0]].work;
-    if (computations && instruction->called_count > 1) second = &computations[instruction->called[1]].work;
-    switch (opcode) {
-    case IR_DOT: work.flops = dot_flops(attributes->dot, &operands[0], result); break;
-    case IR_CONVOLUTION:
-        work.flops = convolution_flops(instruction, &operands[0], &operands[1], result);
-        break;
-    case IR_REDUCE: add_times(&work, fmax(elements(&operands[0]) - elements(result), 0), first); break;
-    case IR_REDUCE_WINDOW: add_times(&work, window_operations(attributes, result), first); break;
-    case IR_SELECT_AND_SCATTER:
-        add_times(&work, elements(&operands[1]) * (window_elements(attributes) - 1), first);
-        add_times(&work, elements(&operands[1]), second);
-        break;
-    case IR_SCATTER: add_times(&work, elements(&operands[instruction->operand_count / 2 + 1]), first); break;
-    case IR_MAP: add_times(&work, elements(result), first); break;
-    case IR_SORT: work.flops = sort_flops(&operands[0]); break;
-    case IR_FFT: work.flops = fft_flops(attributes->options, &operands[0]); break;
-    case IR_CHOLESKY: work.flops = floor(elements(&operands[0]) * last_dimension(&operands[0]) / 3); break;
-    case IR_TRIANGULAR_SOLVE: work.flops = 2 * elements(&operands[1]) * last_dimension(&operands[0]); break;
-    case IR_ALL_REDUCE:
-    case IR_ALL_REDUCE_START: work.flops = elements_of_all(result); break;
-    case IR_RNG:
-    case IR_RNG_BIT_GENERATOR: work.transcendentals = elements_of_all(result); break;
-    case IR_WHILE:
-        add_times(&work, 1, first);
-        add_times(&work, 1, second);
-        break;
-    case IR_CALL:
-    case IR_FUSION:
-    case IR_ASYNC_START: add_times(&work, 1, first); break;
-    case IR_CONDITIONAL:
-        for (int32_t k = 0; computations && k < instruction->called_count; k++) {
-            const IrWork *branch = &computations[instruction->called[k]].work;
-            work.flops = fmax(work.flops, branch->flops);
-            work.transcendentals = fmax(work.transcendentals, branch->transcendentals);
-        }
-        break;
-    default: break;
-    }
-    return work;
+    const Counted counted = {computations, instruction, operands, result};
+    return flops_of[instruction->opcode](&counted);
 }
 
 double ir_flops(const IrModule *canonical, const IrInstruction *instruction, const IrShape *operands,
@@ -240,6 +289,8 @@ double ir_instruction_flops(const IrModule *canonical, int32_t i, Arena *scratch
     arena_release(scratch, mark);
     return flops;
 }
+
+/* ---- bytes ---- */
 
 /* Returns whether a transpose moves no element, by the layouts: the k-th minor dimension of the result
  * corresponds to the k-th minor dimension of the operand. */

@@ -5,8 +5,8 @@
 #include "ir/verify/verify_parts.h"
 
 const VerifyRow verify_rows[IR_OPCODE_COUNT + 1] = {
-#define OPCODE(name, text, arity, rule, linearity, cost, shape, operand_types, result_types, facts) \
-    [IR_##name] = {verify_##shape, VERIFY_##operand_types, VERIFY_##result_types,                   \
+#define OPCODE(name, text, arity, rule, linearity, cost, flops, shape, operand_types, result_types, facts) \
+    [IR_##name] = {verify_##shape, VERIFY_##operand_types, VERIFY_##result_types,                          \
                    arity < -1 ? -1 - arity : 0},
 #include "ir/opcodes.def"
 #undef OPCODE

@@ -118,7 +118,7 @@ def element_wise(operands, floating):
 
     With `floating` those that take floating numbers, else those of integers and pred alone.
     """
-    rows = re.findall(r'^OPCODE\(\w+, "([^"]+)", (\d+), ELEMENTWISE, \w+, \w+,\s+alike, (\w+),',
+    rows = re.findall(r'^OPCODE\(\w+, "([^"]+)", (\d+), ELEMENTWISE, \w+, \w+, \w+,\s+alike, (\w+),',
                       OPCODES.read_text(), re.MULTILINE)
     names = [name for name, count, types in rows if int(count) == operands and name not in NOT_IN_JAXLIB
              and (types not in ("INTEGER", "BITS")) == floating]

@@ -15,7 +15,7 @@ typedef struct AlikeOpcode {
 
 /* All rows of the table; alike_is() chooses. */
 static const AlikeOpcode alike_opcodes[] = {
-#define OPCODE(enum_name, name, operands, rule, linearity, cost, shape, types, ...) \
+#define OPCODE(enum_name, name, operands, rule, linearity, cost, flops, shape, types, ...) \
     {name, operands, #rule, #shape, #types},
 #include "ir/opcodes.def"
 #undef OPCODE
