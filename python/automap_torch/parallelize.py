@@ -110,7 +110,7 @@ class TensorTraining(Training):
         kernels = {id(value) for module in convolutions for value in module.parameters()}
         self.whole_names = {name for name, value in self.model.named_parameters() if id(value) in kernels}
         for name, value in [*self.model.named_parameters(), *self.model.named_buffers()]:
-            place(self.model, name, value, self.mesh, placements[name])
+            place(self.model, value, self.mesh, placements[name])
         for module in self.model.modules():
             if isinstance(module, torch.nn.Embedding):
                 module.register_forward_hook(add_parts)

@@ -176,10 +176,10 @@ class GraphTraining:
         self.owners, self.values = {}, {part: {} for part in self.mine}
         self.placements = [weights_of(row) for row in self.rows]
         owners = {name: part for part, placed in enumerate(self.placements) for name in placed}
-        for name, value in model.named_parameters():
+        for name, value in [*model.named_parameters()]:
             part = self.owners[name] = owners[name]
             if part in self.mine:
-                self.values[part][name] = place(model, name, value, self.meshes[part], self.placements[part][name])
+                self.values[part][name] = place(model, value, self.meshes[part], self.placements[part][name])
         self.modules, self.schedule, self.graph, self.counts = [], None, None, []
         self.divisor = self.count  # of the sum of the micro-batches' losses
 
@@ -230,7 +230,7 @@ class GraphTraining:
         for part in self.mine:
             read = [graph.inputs[node] for node in parts[part].inputs]
             for name in sorted({*parts[part].buffers, *(name for kind, name in read if kind == "buffer")}):
-                self.values[part][name] = place(self.model, name, self.model.get_buffer(name), self.meshes[part],
+                self.values[part][name] = place(self.model, self.model.get_buffer(name), self.meshes[part],
                                                 placements[name])
 
     def step(self, *batch):

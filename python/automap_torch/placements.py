@@ -55,15 +55,14 @@ class Meshes:
         return self.made[key]
 
 
-def place(model, name, value, mesh, placements):
-    """Makes a parameter, or a buffer, of the model a DTensor, and returns it."""
-    path, _, own = name.rpartition(".")
-    module = model.get_submodule(path)
+def place(model, value, mesh, placements):
+    """Makes a parameter, or a buffer, of the model a DTensor in all modules that share it, and returns it."""
     placed = distribute_tensor(value.detach(), mesh, placements)
-    if own in module._parameters:
-        module._parameters[own] = torch.nn.Parameter(placed, requires_grad=value.requires_grad)
-        return module._parameters[own]
-    module._buffers[own] = placed
+    if isinstance(value, torch.nn.Parameter):
+        placed = torch.nn.Parameter(placed, requires_grad=value.requires_grad)
+    for module in model.modules():
+        for own in (module._parameters, module._buffers):
+            own.update({name: placed for name, other in own.items() if other is value})
     return placed
 
 

@@ -251,6 +251,19 @@ class SequencesFirst(nn.Module):
         return self.head(x + self.mixed(x, x, x, need_weights=False)[0])
 
 
+class Shared(nn.Module):
+    """A language model whose head has the weight of the table."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.up, self.down = nn.Embedding(WORDS, 16), nn.Linear(16, 32), nn.Linear(32, 16)
+        self.head = nn.Linear(16, WORDS, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, words):
+        return self.head(self.down(functional.relu(self.up(self.table(words)))))
+
+
 class Dropped(nn.Module):
     """Half of the features are dropped."""
 
@@ -317,7 +330,8 @@ def blocks():
 MODELS = {"blocks": blocks, "mlp": lambda: nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8)),
           "gpt": lambda: Language("gpt"), "llama": lambda: Language("llama"), "resnet": Residual, "vit": Vision,
           "convolutions": convolutions, "halves": Halves, "tied": tied, "pools": Pools, "orders": Orders,
-          "recurrent": Recurrent, "attention": Attention, "pooled": Pooled, "first": SequencesFirst}
+          "recurrent": Recurrent, "attention": Attention, "pooled": Pooled, "first": SequencesFirst,
+          "shared": Shared}
 LOSSES = {"blocks": regress, "tied": classify_tied}
 OPTIMIZERS = {"sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.01),
               "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-2)}
@@ -337,7 +351,7 @@ CASES = [("blocks", "sgd", ["interleaved"]), ("mlp", "adamw", ["zero1", "zero3"]
          ("vit", "adamw", ["stages of tensors"]), ("resnet", "sgd", ["searched"]),
          ("convolutions", "sgd", ["stages"]), ("pools", "sgd", ["searched"]), ("orders", "sgd", ["stages"]),
          ("recurrent", "adamw", []), ("attention", "adamw", ["1f1b"]), ("pooled", "adamw", ["tensors"]),
-         ("first", "sgd", ["1f1b"])]
+         ("first", "sgd", ["1f1b"]), ("shared", "sgd", ["two stages", "tensors"])]
 LEFT_OUT = {("mlp", "four stages"), ("mlp", "recomputed"), ("blocks", "recomputed")}
 WHOLE_BATCHES = {"searched", "two stages"}  # plans of a ResNet, whose batch norms do not allow micro-batches
 if FULL:
@@ -345,14 +359,15 @@ if FULL:
                                 and (name != "resnet" or plan in WHOLE_BATCHES)
                                 and (name == "blocks" or plan != "interleaved")])
              for name in MODELS if name not in ("convolutions", "halves", "tied", "pools", "orders", "recurrent",
-                              "attention", "pooled", "first")
+                              "attention", "pooled", "first", "shared")
              for optimizer in OPTIMIZERS]
     CASES += [("convolutions", "sgd", ["searched", "zero3", "stages", "stages of tensors"]),
               ("halves", "sgd", ["searched"]), ("tied", "adamw", ["zero3"]), ("pools", "adamw", ["searched", "zero3"]),
               ("orders", "adamw", ["searched", "megatron", "zero3", "stages"]),
               ("recurrent", "adamw", ["searched", "stages"]),
               ("attention", "adamw", ["1f1b", "zero1", "stages", "stages of tensors"]),
-              ("pooled", "adamw", ["tensors", "megatron"]), ("first", "adamw", ["1f1b", "two stages", "four stages"])]
+              ("pooled", "adamw", ["tensors", "megatron"]), ("first", "adamw", ["1f1b", "two stages", "four stages"]),
+              ("shared", "adamw", ["two stages", "tensors", "zero3", "1f1b"])]
 
 
 def make(name, optimizer):
@@ -425,11 +440,12 @@ def check_sums(training, collectives):
         expected = len(groups) * (training.count if training.stage["sharded_gradients"] else 1)
         assert training.count > 1 and reduced == expected, f"{reduced} reductions, expected {expected}"
         return
-    replicated = all(placement.is_replicate() for value in training.parameters() for placement in value.placements)
+    own = [value for value in training.parameters() if value is not getattr(training, "unused", None)]
+    replicated = all(placement.is_replicate() for value in own for placement in value.placements)
     if isinstance(training,
                   GraphTraining) and replicated and training.count > 1 and any(training.modules[0].splits_batch):
         sums = collectives.get_comm_counts().get(torch.ops.c10d_functional.all_reduce, 0)
-        weights, parts = len(training.parameters()), [module.part for module in training.modules]
+        weights, parts = len(own), [module.part for module in training.modules]
         # A later stage sums the gradients of a weight that it gets, in each micro-batch.
         gotten, given = (sum(training.graph.inputs.get(node, ("value",))[0] == "parameter" for node in nodes)
                          for nodes in ([node for part in parts for node in part.given],
