@@ -45,6 +45,21 @@ def smallest_factor(number):
     return next((k for k in range(2, number + 1) if number % k == 0), 1)
 
 
+def batch_dimensions(rows, leaves):
+    """({number: dimension of the examples} of the data that micro-batches cut, the number of examples)."""
+    rows = [row for row in rows if row["role"] == "data" and np.ndim(leaves[row["number"]]) > 0]
+    axes = {row["number"]: row["batch_dimension"] for row in rows if row.get("batch_dimension") is not None}
+    if not axes and rows:  # files of earlier versions, and steps without a batch
+        size = np.shape(leaves[rows[0]["number"]])[0]
+        axes = {row["number"]: 0 for row in rows if np.shape(leaves[row["number"]])[0] == size}
+    return axes, next((np.shape(leaves[number])[axis] for number, axis in axes.items()), 1)
+
+
+def rows_of(array, axis, rows):
+    """The part of an array at `rows`, a slice, of the dimension `axis`."""
+    return array[(*[slice(None)] * axis, rows)]
+
+
 class Partition:
     """Which group and part each operator belongs to."""
 
@@ -57,16 +72,15 @@ class Partition:
         self.output = jax.eval_shape(step, *arguments)
         self.layers = Layers(document["parameters"], leaves, len(jax.tree.leaves(self.output)))
         rows = self.layers.rows
-        data = [row["number"] for row in document["parameters"]
-                if row["role"] == "data" and np.ndim(leaves[row["number"]]) > 0]
-        self.batch = np.shape(leaves[data[0]])[0] if data else 1
-        data = [number for number in data if np.shape(leaves[number])[0] == self.batch]
-        self.data = [self.layers.firsts(self.layers.depths)[number] for number in data]
+        data, self.batch = batch_dimensions(document["parameters"], leaves)
+        firsts = self.layers.firsts(self.layers.depths)
+        self.data = {firsts[number]: axis for number, axis in data.items()}
         if self.batch % self.count:
             raise ValueError(f"{self.count} micro-batches do not divide a batch of {self.batch}")
 
         def graph(size):
-            cut = [leaf[:size] if number in data else leaf for number, leaf in enumerate(leaves)]
+            cut = [rows_of(leaf, data[number], slice(size)) if number in data else leaf
+                   for number, leaf in enumerate(leaves)]
             traced = traced_step(step, structure.unflatten(cut), None)
             found = jax.make_jaxpr(lambda *trees: traced.step.function(*trees)[0])(*traced.step.arguments)
             return Graph(self.layers.split(found))
@@ -618,7 +632,7 @@ class Run:
         for number, (value, leaf) in enumerate(zip(plan.whole.inputs, leaves, strict=True)):
             if number in plan.data:
                 for at, batch in enumerate(batches):
-                    array = np.asarray(leaf)[at :: self.count]
+                    array = rows_of(np.asarray(leaf), plan.data[number], slice(at, None, self.count))
                     batch[value] = {None: DataSlice(self, array, self.specs[value])}
             else:
                 part = plan.owner[value]
@@ -655,10 +669,8 @@ class Run:
             axis = self.batch_axis(value)
             part, array = next(iter(places.items()))
             for at, batch in enumerate(batches):
-                index = [slice(None)] * array.ndim
-                if axis is not None:
-                    index[axis] = slice(at, None, self.count)
-                batch[value] = {part: array[tuple(index)]}
+                rows = array if axis is None else rows_of(array, axis, slice(at, None, self.count))
+                batch[value] = {part: rows}
 
     def batch_axis(self, value):
         """The dimension of the examples; None with one micro-batch."""

@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "lowering/micro_batch/micro_batches.h"
 #include "lowering/micro_batch/recompute.h"
 #include "lowering/plan_file/plan_parts.h"
 #include "lowering/spmd/ranks.h"
@@ -172,6 +173,8 @@ static AmStatus add_parameters(json_t *rows, const PlanRanks *ranks, AmError *er
                       plan_string_to_json(parameter->path), "role", ir_role_name(parameter->role), "output",
                       output >= 0 ? json_integer(output) : json_null(), "part", part, "spec", spec);
         if (source.layer >= 0) json_object_set_new(row, "layer", json_integer(source.layer));
+        int32_t dimension = micro_batches_dimension(plan_context_whole(context), p);
+        if (dimension >= 0) json_object_set_new(row, "batch_dimension", json_integer(dimension));
         json_array_append_new(rows, row);
     }
     return AM_OK;

@@ -234,6 +234,45 @@ def check_whole_batch():
         assert np.allclose(run(*arguments), step(*arguments)), (count, run(*arguments), step(*arguments))
 
 
+def check_sequences_first():
+    """Micro-batches cut the dimension of the examples, which the plan names. A second array without it stays whole,
+    though it is as long as the batch."""
+    def step(state, x, weights):
+        value, gradient = jax.value_and_grad(lambda state: (jax.numpy.cumsum(x * state, 0) @ weights).sum())(state)
+        return state - 0.1 * gradient, value
+
+    mixed = np.arange(12, dtype=np.float32).reshape(3, 4, 1) * np.ones(4, np.float32)
+    arguments = np.float32(2), mixed, np.arange(4, dtype=np.float32)
+    document = document_of_one_part(2, TWO_BATCHES)
+    rows = [document["parameters"][0], {**document["parameters"][1], "batch_dimension": 1, "spec": [None] * 3},
+            {**document["parameters"][1], "number": 2}]
+    run = automap_jax.run({**document, "parameters": rows}, step, arguments)
+    assert run.plan.data == {1: 1} and run.plan.batch == 4, (run.plan.data, run.plan.batch)
+    for found, expected in zip(run(*arguments), step(*arguments), strict=True):
+        assert np.allclose(found, expected), (found, expected)
+
+
+def check_exported_dimension(folder):
+    """The export names the dimension of the examples of arrays with the sequence first."""
+    def step(state, x):
+        def loss(state):
+            return (jax.numpy.tanh(jax.numpy.cumsum((x + state[1]) @ state[0], 0)) ** 2).mean()
+
+        value, gradient = jax.value_and_grad(loss)(state)
+        return jax.tree.map(lambda old, change: old - 0.1 * change, state, gradient), value
+
+    state = np.eye(8, dtype=np.float32), np.ones((3, 1, 8), np.float32)  # a weight for each place in the sequence
+    arguments = state, np.arange(3 * 4 * 8, dtype=np.float32).reshape(3, 4, 8) / 100
+    module, plan = folder / "model.hlo.pb", folder / "plan.json"
+    automap_jax.export(step, arguments, folder)
+    succeed("search", module, "--cluster", "nominal:2", "--for", "jax", "--micro-batches", "2", "-o", plan, "--quiet")
+    document = json.loads(succeed("export", plan, module, "--format", "jax", "--quiet"))
+    assert [row.get("batch_dimension") for row in document["parameters"]] == [None, None, 1], document
+    run = automap_jax.run(document, step, arguments)
+    for found, expected in zip(*map(jax.tree.leaves, (run(*arguments), step(*arguments))), strict=True):
+        assert np.allclose(found, expected, atol=1e-6), (found, expected)
+
+
 def check_results():
     """Rows of examples, folds, data, and the loss of a second update, which needs the first one."""
     def loss(state, x):
@@ -330,11 +369,13 @@ def main():
     wanted = sys.argv[1:]
     check_refusals()
     check_whole_batch()
+    check_sequences_first()
     check_results()
     check_scan()
     check_donation()
     check_saved()
     with tempfile.TemporaryDirectory() as folder:
+        check_exported_dimension(pathlib.Path(folder))
         for name, what, options in cases():
             if not wanted or name in wanted:
                 print(check(name, what, options, pathlib.Path(folder)), flush=True)
