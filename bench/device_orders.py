@@ -57,7 +57,7 @@ def main():
     parser.add_argument("--servers", default="V100:2,P100:2,T4:2,V100:2", help="TYPE:DEVICES of each server")
     parser.add_argument("--files", type=int, default=3, help="orders of the cluster file for the default search")
     parser.add_argument("--orders", type=int, default=0,
-                        help="search only so many orders by --keep-order, drawn by chance (0: all)")
+                        help="search only so many orders by --keep-order, drawn at random (0: all)")
     parser.add_argument("--limit", type=float, default=0.01, help="allowed excess over the best order")
     parser.add_argument("options", nargs="*", help="further options of search, after --")
     arguments = parser.parse_args()

@@ -175,8 +175,8 @@ def check_searchers(work):
     for options in ways:
         found, mesh = search("mlp_tiny", cluster, plan, *options)
         assert found["step_seconds"] <= with_equal_shares("mlp_tiny", plan), f"{options}: slower than equal shares"
-        is_by_chance = "random" in options
-        assert is_by_chance or unequal(mesh), f"{options}: {mesh}"
+        is_random = "random" in options
+        assert is_random or unequal(mesh), f"{options}: {mesh}"
         assert found["bound"] != "exact", f"{options}: shares are not enumerated"
     assert not unequal(search("mlp_tiny", cluster, plan, "--even")[1])
     for limit in (1, 9, 60):

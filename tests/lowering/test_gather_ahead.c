@@ -142,7 +142,7 @@ static void check_order(const Made *self, const int32_t *before) {
     }
 }
 
-static void test_programs_by_chance(void **state) {
+static void test_random_programs(void **state) {
     (void)state;
     static Made made;
     Random random;
@@ -218,7 +218,7 @@ static void test_communication_is_hidden(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_programs_by_chance),
+        cmocka_unit_test(test_random_programs),
         cmocka_unit_test(test_a_sum_goes_first),
         cmocka_unit_test(test_communication_is_hidden),
     };

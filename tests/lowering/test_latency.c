@@ -262,7 +262,7 @@ static void make_stored(Made *self, Arena *arena, Random *random) {
     self->program.value_count = MOST;
 }
 
-static void test_programs_by_chance(void **state) {
+static void test_random_programs(void **state) {
     (void)state;
     for (uint64_t seed = 1; seed <= 400; seed++) {
         Arena arena = {0};
@@ -361,7 +361,7 @@ int main(void) {
         cmocka_unit_test(test_gradients_hide_the_chain),
         cmocka_unit_test(test_recomputation_waits_for_its_weight),
         cmocka_unit_test(test_data_parallel_order_follows_its_rule),
-        cmocka_unit_test(test_programs_by_chance),
+        cmocka_unit_test(test_random_programs),
         cmocka_unit_test(test_the_end_fills_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -49,7 +49,7 @@ static void check_stages(const char *model, const char *mesh, Choose *choose, ui
                   tolerance == 0 ? 0 : 1e-4);
 }
 
-static void test_cuts_by_chance(void **state) {
+static void test_random_cuts(void **state) {
     (void)state;
     for (uint64_t seed = 0; seed < (uint64_t)sample_of(6, 1); seed++) {
         check_stages("mlp_tiny", "data=1", choose_batch, seed, 2e-6);
@@ -245,7 +245,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_directions),       cmocka_unit_test(test_recomputed),
         cmocka_unit_test(test_tied_and_clipped), cmocka_unit_test(test_iterations_of_their_own),
-        cmocka_unit_test(test_no_stage),         cmocka_unit_test(test_cuts_by_chance),
+        cmocka_unit_test(test_no_stage),         cmocka_unit_test(test_random_cuts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
