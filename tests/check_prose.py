@@ -11,13 +11,17 @@ share of marked sentences low: LIMITS, by kind.
 # python: plain
 
 import ast
+import collections
 import os
 import pathlib
 import re
 import sys
 
-# share of marked sentences; scripts: comments and docstrings of Python and Bash
+# share of marked sentences; scripts: comments and docstrings of Python and Bash. Each top folder keeps the share of
+# comments and scripts, unless it has few sentences.
 LIMITS = {"comments": 0.030, "messages": 0.005, "documents": 0.030, "scripts": 0.030}
+BY_FOLDER = ("comments", "scripts")
+FEW = 50
 FOLDERS = ("base", "ir", "models", "published", "propagation", "lowering", "cost", "dqn", "planners", "executor", "api",
            "cli", "examples", "include", "bench", "tests")
 SCRIPT_FOLDERS = (".ci", "bench", "datasets", "examples", "python", "tests")
@@ -94,19 +98,26 @@ def main():
     files += sorted(path for folder in ("*.md", "docs/*.md", "datasets/*.md") for path in pathlib.Path().glob(folder))
     files += sorted(path for folder in SCRIPT_FOLDERS for path in pathlib.Path(folder).rglob("*")
                     if path.suffix in (".py", ".sh", ".bash")) + sorted(pathlib.Path().glob("*.sh"))
-    count, marked = dict.fromkeys(LIMITS, 0), {kind: [] for kind in LIMITS}
+    count, marked = collections.Counter(), collections.defaultdict(list)
     for path in files:
         for kind, sentence in read(path):
-            count[kind] += 1
-            if MARK.search(sentence) or (kind in ("comments", "scripts") and BEGINS.match(sentence)):
-                marked[kind].append(f"{path}: {sentence[:150]}")
+            key = kind, path.parts[0] if kind in BY_FOLDER else ""
+            count[key] += 1
+            if MARK.search(sentence) or (kind in BY_FOLDER and BEGINS.match(sentence)):
+                marked[key].append(f"{path}: {sentence[:150]}")
     failed = not files
     for kind, limit in LIMITS.items():
-        share = len(marked[kind]) / max(1, count[kind])
-        failed |= share > limit
-        print(f"{kind}: {len(marked[kind])} of {count[kind]} sentences marked, {share:.1%} (at most {limit:.1%})")
+        keys = [key for key in count if key[0] == kind]
+        rows = [row for key in keys for row in marked[key]]
+        total = sum(count[key] for key in keys)
+        print(f"{kind}: {len(rows)} of {total} sentences marked, {len(rows) / max(1, total):.1%} (at most {limit:.1%})")
+        for key in keys:
+            share = len(marked[key]) / count[key]
+            if share > limit and count[key] >= FEW:
+                failed = True
+                print(f"{kind} of {key[1] or 'all'}: {share:.1%} marked, at most {limit:.1%}")
         if "--list" in sys.argv[1:]:
-            print(*(f"  {row}" for row in marked[kind]), sep="\n")
+            print(*(f"  {row}" for row in rows), sep="\n")
     sys.exit(failed)
 
 
