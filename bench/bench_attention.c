@@ -58,7 +58,7 @@ static const Case cases[] = {
      {.batch = 4, .heads = 12, .groups = 1, .rows = 512, .keys = 512, .width = 64, .type = "f32"}},
 };
 
-/* Of all threads, so that other work on the machine does not count. */
+/* Returns the processor time of all threads, so that other work on the machine does not count. */
 static double processor_seconds(void) {
     struct timespec now;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);

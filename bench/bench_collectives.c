@@ -1,14 +1,13 @@
-/* Benchmark of collective prices: what they say beside what was measured, and how
- * long they take.
+/* Benchmark of collective prices: predictions beside measurements, and the time of pricing.
  *
  * The first table is bus bandwidth of all-reduces, 2(n-1)/n S / seconds, under both
  * models of a cluster, alpha-beta and NCCL's tuning model (cost/collective/nccl_model.h), beside published
  * measurements by nccl-tests: rings of H100, A100, V100 and P100 servers, three servers of
  * eight A100 with four HDR cards each, two hosts on 100 Gb/s TCP. Rates of links are
- * those of the built-in clusters; a curve's last point is why many bytes stay below them.
+ * those of the built-in clusters; the last point of a curve keeps many bytes below them.
  *
  * The second is the time of 10,000 collectives of 100 kinds and sizes on 1,024
- * devices: what is known of their groups is made once (`known`), each is then
+ * devices: facts about their groups are computed once (`known`), each is then
  * priced (`priced`). Least of RUNS, in processor time.
  */
 #include <math.h>

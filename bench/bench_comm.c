@@ -3,7 +3,7 @@
  *   bench_comm [RANKS]
  *
  * The seconds of a barrier, and of an all_reduce of f32 in place by its size, beside a copy of as many bytes
- * by one thread: of all bytes each rank reads its part of every operand and writes it to every result, so
+ * by one thread: each rank reads its part of every operand and writes it to every result, so
  * with two ranks an all_reduce moves twice what the copy does, divided by two threads. Every rank is kept to
  * one processor, where there are as many. Best of several runs of many calls.
  */

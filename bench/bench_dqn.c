@@ -10,7 +10,7 @@
  * with a batch of 32, on one core; the last line says whether it is kept. Times
  * are the least of many short rounds. An update
  * on a card is a graph with cuBLASLt's products, a graph with our own, or the work
- * of one block of threads (learner.h); the last column says what ran. Without
+ * of one block of threads (learner.h); the last column has the form that ran. Without
  * --update the first case is measured in all three.
  */
 #include <stdio.h>
@@ -48,7 +48,7 @@ static const Case cases[] = {
     {"64-128-16 batch 32 51 atoms", 64, 16, 32, 1, {128}, 0, 0, false, 51},
 };
 
-/* What one case is measured with. */
+/* The agent and the buffers of one case. */
 typedef struct Bench {
     Agent *agent;
     AgentSettings settings;

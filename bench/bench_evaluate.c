@@ -65,7 +65,7 @@ static uint64_t number_of(const Program *program, const StepPrice *price) {
     return number;
 }
 
-/* AM_ERROR_INPUT and the like of a plan are a result, too. */
+/* AM_ERROR_INPUT or a similar failure of a plan is a result, too. */
 static AmStatus evaluate(Timing *timing, const StageProblem *problem, const AxisPlan *axis_plan, Arena *arena,
                          AmError *error) {
     PlanStage *stage = ARENA_ARRAY(arena, PlanStage, 1);

@@ -13,7 +13,7 @@
  *              roles, factor rules, dimension classes; least times
  *   peak       the most memory in the end
  * Each case runs in a process of its own, so that its peak is its own. With
- * --quick only the smallest files are read, with --sizes only what is made here.
+ * --quick only the smallest files are read, with --sizes only generated files.
  * bench/import_beside_jax.py times jaxlib's parsers on the same files.
  */
 #include <stdio.h>

@@ -1,13 +1,11 @@
-/* Benchmark of single kernels against what the device can do at best.
+/* Benchmark of single kernels against the limits of the device.
  *
  * Each case is a small HLO module, lowered, fused and prepared as in a training
- * step and run on random values, again and again, until the clock has something
- * to measure. Kernels that move memory are given in GB/s (bytes that have to be
- * read and written, each once) and as a share of what a plain copy on the device
- * reaches; matrix products and convolutions in TFLOP/s and as a share of the
- * fastest product of their type here. A row of a chain of operators is given in
- * microseconds, and by that of one operator at a time; a loop's iteration too, and
- * as that time over the one of its only kernel alone.
+ * step and run on random values, repeatedly, until the time is long enough to measure. Kernels that move
+ * memory are given in GB/s (bytes that have to be read and written, each once) and as a share of the rate of
+ * a plain copy on the device; matrix products and convolutions in TFLOP/s and as a share of the fastest
+ * product of their type here. A row of a chain of operators is given in microseconds, and by that of one
+ * operator at a time; a loop's iteration too, and as that time over the one of its only kernel alone.
  *
  *   bench_kernels [--device cpu|cuda] [--tf32] [--small] [--quick]
  */
@@ -109,7 +107,7 @@ static const Case chains[] = {
 };
 enum { CHAINS = sizeof chains / sizeof *chains };
 
-/* What the modules call. */
+/* The computations that the modules call. */
 static const char computations[] =
     "add {\n x = f32[] parameter(0)\n y = f32[] parameter(1)\n ROOT sum = f32[] add(x, y)\n}\n\n"
     "more {\n s = (s32[], f32[1024]) parameter(0)\n i = s32[] get-tuple-element(s), index=0\n"
@@ -288,7 +286,7 @@ static int run_beside_first(Bench *self, const Case *list, int32_t count) {
     return 0;
 }
 
-/* 1 where a kernel is missing or failed; its line says why. */
+/* Returns 1 where a kernel is missing or failed; its line has the reason. */
 static int run_cases(Bench *self, bool quick) {
     double rates[CASES] = {0}, copy = 0, products[2] = {0};
     int failed = 0;

@@ -14,8 +14,8 @@
  * Successive halving spends half of k measurements on short ones, which cost a third, and measures the best
  * of them.
  *
- * The network values a run by rows of ROW numbers: prediction, corrected prediction, strategy, what was
- * measured so far. The reward of a measurement is minus the logarithm of 1 + regret after it, over HORIZON.
+ * The network values a run by rows of ROW numbers: prediction, corrected prediction, strategy, measurements
+ * so far. The reward of a measurement is minus the logarithm of 1 + regret after it, over HORIZON.
  */
 #include <math.h>
 #include <stdio.h>

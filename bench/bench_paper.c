@@ -7,8 +7,8 @@
  * has a row of its own where it takes long (a pipeline's context in micro-batches is made for it).
  *
  * A pivot of a pipeline is between the layers of the weights next to it; it is near the paper's where one of
- * these is within two layers of it. Where one is not, both pipelines are priced by the simulator, and ours
- * has to be the faster one. T5 here has sequences of one length, as the paper's layers imply.
+ * these is within two layers of it. Otherwise the simulator prices both pipelines, and ours must be faster.
+ * T5 here has sequences of one length, as the paper's layers imply.
  */
 #include <math.h>
 #include <stdio.h>
@@ -119,7 +119,7 @@ static const PartitionCase partitions[] = {
     {"T5 6+6, auto data parallelism", "t5_paper_6", SPACE_DATA, 0, 0.5, "0.27 h"},
 };
 
-/* Weights of VGG-19 that are split, all of which belong to the fully connected head. */
+/* Weights of VGG-19 that are split; all belong to the fully connected head. */
 static bool is_head_only(const Run *run) {
     const PaperReport *report = run->result.paper;
     for (int32_t k = 0; k < report->partition.partitioned; k++) {
@@ -193,7 +193,7 @@ static int32_t layers_of(const char *model) {
     return strcmp(model, "bert48") == 0 ? 48 : strcmp(model, "t5_pipeline_6") == 0 ? 12 : 48;
 }
 
-/* The layer of a weight's path; the first after all for what comes after them, LAYER_NONE for embeddings. */
+/* The layer of a weight's path; the number of layers for later weights, LAYER_NONE for embeddings. */
 static int32_t layer_of(const char *path, int32_t layers) {
     static const char *const stacks[] = {"['layers'][", "['encoder'][", "['decoder']["};
     if (!path) return layers; /* the loss */

@@ -1,9 +1,9 @@
 /* The contest of searchers on decision problems (docs/planning.md).
  *
  * 100 planted problems and 100 windows cut from models, by the seeds in
- * bench/quality/instances.txt. Every searcher gets the same evaluations; what it
- * prices for observations, seeds or polish is among them. Gaps are over the
- * exact optimum; intervals are of the paired difference over the problems.
+ * bench/quality/instances.txt. Every searcher gets the same evaluations; evaluations for observations, seeds
+ * or polish count, too. Gaps are over the exact optimum; intervals are of the paired difference over the
+ * problems.
  *
  *   bench_quality                contest: the table, and curves to build/quality.json
  *   bench_quality --train        trains the network anew: datasets/agents/decisions.safetensors

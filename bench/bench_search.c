@@ -1,4 +1,4 @@
-/* Benchmark of single_stage_search(): how long a plan takes and how good it is.
+/* Benchmark of single_stage_search(): its time and the quality of its plan.
  *
  * For every model of datasets/models on built-in clusters, with the defaults of
  * `automap search`: seconds by the clock and of all processors together (reading
@@ -6,10 +6,10 @@
  * step time, and its ratio to the best baseline's (below 1: faster than data
  * parallel and Megatron-like).
  *
- * The column "paper s" is what Auto-MAP reports for operator partitioning of the
+ * The column "paper s" has the seconds that Auto-MAP reports for operator partitioning of the
  * model on its clusters B and C (section 5, tables 3 to 5: VGG-19 30 s, T5 0.5 h,
  * T5-3B 0.94 h, T5-11B 1.45 h). Its space is one axis inside a server and its
- * goal a count of partitioned dimensions, so the column tells the scale only.
+ * goal a count of partitioned dimensions, so the column has the scale only.
  */
 #include <math.h>
 #include <stdio.h>

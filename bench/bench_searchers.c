@@ -6,7 +6,7 @@
  * (assignment_problems.h), under SEED, which no training may have. Each run is a line of JSON: searcher,
  * problem, budget, step in seconds (null: no plan fits), evaluations, processor seconds. All searchers have
  * equal evaluations, or with a budget such as 0.2s equal time and at most 500 evaluations a second, without
- * baselines, screening and polish but where the name says so. POLICY: a file, or "built-in". RANKER: a policy
+ * baselines, screening and polish unless the name has them. POLICY: a file, or "built-in". RANKER: a policy
  * of train-search --supervised, or "none". "zero-shot" prices ten plans of a beam without learning.
  */
 #include <math.h>
@@ -56,7 +56,7 @@ typedef struct Bench {
     int32_t budget_count;
     bool is_full; /* the default search, too */
     uint64_t seed;
-    const char *policies[POLICY_KINDS]; /* NULL: the one built in; the ranker: there is none */
+    const char *policies[POLICY_KINDS]; /* NULL: the built-in one; no ranker */
     bool has_policy[POLICY_KINDS];
 } Bench;
 

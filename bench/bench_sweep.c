@@ -1,10 +1,10 @@
 /* Benchmark of sweep(): 15 data x tensor x pipeline strategies of a 48-layer BERT on 16 devices.
  *
- * DistSim simulates these in 140 ms (table 3; one thread is assumed), after what each device runs has been
+ * DistSim simulates these in 140 ms (table 3; one thread is assumed), after the programs of the devices are
  * generated and profiled. So two figures are set beside that: "simulate" is the same work here, from lowered
  * and priced programs to step times; with "price" the costs of all their operators, collectives and transfers
- * are found as well. What leads there (rewriting the module in micro-batches, the baselines, lowering every
- * stage of 23,000 instructions) is listed apart. All figures are processor milliseconds of all threads
+ * are found as well. The steps before it (rewriting the module in micro-batches, the baselines, lowering
+ * every stage of 23,000 instructions) are listed apart. All figures are processor milliseconds of all threads
  * together, the least of three sweeps; "wall" is by the clock.
  */
 #include <stdio.h>

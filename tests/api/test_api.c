@@ -89,7 +89,7 @@ static void test_modules(void **state) {
     error = dirty_error();
     assert_int_equal(am_module_parse(&parsed, data, bytes, "mlp", &error), AM_OK);
     assert_error(&error, AM_OK, "");
-    memset(data, 0, bytes); /* the module keeps none of it */
+    memset(data, 0, bytes); /* the module does not keep it */
     assert_string_equal(am_module_sha256(parsed), am_module_sha256(module));
     assert_int_equal(strlen(am_module_sha256(module)), 64);
     assert_string_equal(am_module_name(parsed), am_module_name(module));
@@ -120,7 +120,7 @@ static void test_modules(void **state) {
     free(data);
 }
 
-/* A struct of an older header has fewer bytes; what is after them stays. */
+/* A struct of an older header has fewer bytes; later bytes are unchanged. */
 static void test_structs_of_other_sizes(void **state) {
     (void)state;
     AmModule *module;

@@ -55,7 +55,7 @@ static void long_messages_are_cut_between_characters(void **state) {
     assert_int_equal(strlen(error.excerpt) % 2, 0);
 }
 
-/* Terminals and JSON take messages of any name: what is no UTF-8 is escaped, all else is kept. */
+/* Terminals and JSON take messages of any name: bytes that are not UTF-8 are escaped, others are kept. */
 static void invalid_bytes_are_escaped(void **state) {
     (void)state;
     AmError error = {0};

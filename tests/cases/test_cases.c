@@ -194,7 +194,7 @@ static bool begins(const char *line, const char *with) {
     return strncmp(line, with, strlen(with)) == 0;
 }
 
-/* Whether a line such as "add_up {" begins a computation. */
+/* Returns whether a line such as "add_up {" begins a computation. */
 static bool opens_computation(const char *line) {
     size_t length = strlen(line);
     return length > 2 && strcmp(line + length - 2, " {") == 0 && !strchr(line, '=');

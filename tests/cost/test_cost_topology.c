@@ -271,7 +271,7 @@ static void keep_routes(const Topology *topology, int32_t a, int32_t *route) {
 }
 
 /* Near ones asked for first, far ones later: the same as from the start. A switch of the larger cluster has
- * more edges than are looked at one by one. */
+ * more edges than the search visits one by one. */
 static void routes_do_not_depend_on_the_order_of_asking(void **state) {
     (void)state;
     static const char *const names[] = {"h100:4", "h100:80"};

@@ -27,7 +27,7 @@
 #define __shared__ static __attribute__((section("host_shared")))
 #define __launch_bounds__(...)
 
-/* The shared variables of the unit lie together, between these. */
+/* The shared variables of the unit are adjacent, between these. */
 static char host_shared_anchor __attribute__((section("host_shared"), used));
 extern "C" char __start_host_shared[] __attribute__((visibility("hidden")));
 extern "C" char __stop_host_shared[] __attribute__((visibility("hidden")));
@@ -354,7 +354,7 @@ static void launch(const char *name, void (*kernel)(Arguments...), void **addres
             }
 }
 
-/* What a launch has to copy: the bytes of each argument, negative for a pointer. */
+/* The sizes that a launch copies: the bytes of each argument, negative for a pointer. */
 template <typename... Arguments> static int describe(void (*)(Arguments...), int *sizes, int most) {
     const int all[] = {
         (std::is_pointer<Arguments>::value ? -(int)sizeof(Arguments) : (int)sizeof(Arguments))..., 0};

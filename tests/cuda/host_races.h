@@ -1,7 +1,7 @@
 /* A race detector for kernels on the host, part of host.h. The unit is compiled with
  * -DHOST_RACES -fsanitize=thread and linked without the thread sanitizer.
  *
- * The compiler calls __tsan_read4() and the like before every access to memory; the
+ * The compiler calls __tsan_read4() and similar functions before every access to memory; the
  * functions are here. Two accesses to a byte by different threads, one of them a
  * write, are ordered only by a barrier of their block: they race if the threads are
  * of different blocks, or of one block without a barrier in between. Two atomic
@@ -107,7 +107,7 @@ HOST_UNCHECKED static bool is_other_block(uint32_t other) {
     return (other - 1) / block_threads != (thread - 1) / block_threads;
 }
 
-/* Whether an access of this thread races with these. */
+/* Returns whether an access of this thread races with these. */
 HOST_UNCHECKED static bool conflicts(const Accesses *earlier, bool atomic) {
     if (earlier->thread == 0 || (atomic && earlier->when & ATOMIC)) return false;
     if (earlier->when & BLOCKS || is_other_block(earlier->thread)) return true;

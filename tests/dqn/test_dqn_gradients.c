@@ -65,7 +65,7 @@ static double loss(Problem *problem) {
     return sum;
 }
 
-/* Targets: distributions with atoms, else numbers, some of which are beyond Huber's threshold. */
+/* Targets: distributions with atoms, else numbers, some beyond Huber's threshold. */
 static void fill(Problem *problem, Random *random) {
     int32_t outputs = problem->network.action_outputs;
     for (int32_t i = 0; i < BATCH * MOST_OBSERVATIONS; i++) problem->observations[i] = random_normal(random);

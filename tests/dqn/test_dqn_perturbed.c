@@ -11,7 +11,7 @@
 
 typedef enum Fault { FAULT_NONE, FAULT_SCALE, FAULT_BIAS, FAULT_LAST_TERM } Fault;
 
-/* What is done to the products of the learner at work. */
+/* The change of the products of the learner. */
 static struct {
     bool perturbs;
     Fault fault;

@@ -141,7 +141,7 @@ static void every_model_as_exported(void **state) {
         char path[512];
         if (entry->d_name[0] == '.' || access(roles_file(entry->d_name, path), R_OK) != 0) continue;
         if (strcmp(entry->d_name, "gpt2_batch1") == 0) continue;
-        /* Of the full-size models, which are compressed, only the hardest case. */
+        /* Reads only the hardest case of the full-size models, which are compressed. */
         bool is_large = strstr(model_file(entry->d_name, path), ".zst") != NULL;
         if (is_large && sample_of(1, 0) == 0) continue;
         for (int stripped = is_large ? BOTH : NOTHING; stripped < STRIPPED_COUNT; stripped++)

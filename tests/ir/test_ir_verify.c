@@ -35,7 +35,7 @@ static const Case cases[] = {
     {"f32[2,3] add(m)", "it has 1 operands, expected 2"},
     {"f32[2,3] select(p, m, m)", NULL},
     {"f32[2,3] select(q, m, m)", NULL},
-    /* What XLA alone accepts. */
+    /* Modules that only XLA accepts. */
     {"f32[2,3] add(m, bm)", UNPLANNED "found the shape bf16[2,3], expected f32[2,3]"},
     {"bf16[3,2] transpose(m), dimensions={1,0}", UNPLANNED "found the shape bf16[3,2], expected f32[3,2]"},
     {"(bf16[2,3]) tuple(m)", "found the shape bf16[2,3], expected f32[2,3]"},

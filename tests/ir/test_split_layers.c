@@ -1,4 +1,5 @@
-/* Layers as separate values: which parameters are split, which loops are unrolled, and what is left as it is.
+/* Layers as separate values: which parameters are split, which loops are unrolled, and which values are
+ * unchanged.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -107,8 +107,7 @@ static const ProgramInstruction *joined_loop(const Program *program, int32_t s, 
     return &program->instructions[program->execution.steps[s + k].instruction];
 }
 
-/* Arrays of `first` that `second` reads, all of which have a dimension of `places` and are
- * replicated. */
+/* Returns the arrays of `first` that `second` reads; all have a dimension of `places` and are replicated. */
 static int32_t count_taken(const Program *program, const ProgramInstruction *first,
                            const ProgramInstruction *second, int32_t places) {
     int32_t taken = 0;

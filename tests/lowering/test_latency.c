@@ -68,7 +68,7 @@ static int32_t add(Made *self, Kind kind, int32_t a, int32_t b) {
     return i;
 }
 
-/* order[place]: the instruction of the original list, which stays as it is. */
+/* order[place]: the instruction of the original list, which is unchanged. */
 static void find_order(Made *self, int32_t *order) {
     AmError error = {0};
     ProgramInstruction original[MOST];

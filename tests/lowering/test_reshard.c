@@ -103,7 +103,7 @@ static int32_t partial_number(const Mesh *mesh, SbpState state, int32_t device, 
     return number;
 }
 
-/* A device's part of the value `index`, of which there are `parts`. */
+/* Returns a device's part `index` of the value, which has `parts` parts. */
 static int32_t part_at(int64_t index, int32_t part, int32_t parts, SbpReduction reduction) {
     int32_t value = value_at(index);
     if (reduction == SBP_MAX) return index % parts == part ? value : value - 1 - (part + (int32_t)index) % 5;

@@ -4,15 +4,15 @@
  * variable AUTOMAP_PERTURB has a seed, then words with commas between:
  *
  *   7            operands of f32 products and all their results move by at most one unit in the last place;
- *                so do sums. Results of exp, tanh and the like move by at most two units. 0: nothing moves
+ *                so do sums. Results of exp, tanh and others move by at most two units. 0: nothing moves
  *   7,tf32       operands of f32 products keep 10 bits of fraction: to nearest, towards zero for even seeds
  *   0,list       "product ORIGIN OPCODE" on standard error for each product of the program
  *   0,scale@41   the product of canonical instruction 41 is multiplied by 1.01
  *   0,cut@41     the last term of its sums is left out
  *   0,turn@41    its results lie in reverse order, as after a wrong transposition
  *
- * A move is a hash of seed, instruction, rank, step and index. Equal settings give equal losses. Of 16-bit
- * results one in 64 moves: libraries accumulate them in f32, and few sums lie near a rounding edge.
+ * A move is a hash of seed, instruction, rank, step and index. Equal settings give equal losses. One in 64 of
+ * the 16-bit results moves: libraries accumulate them in f32, and few sums lie near a rounding edge.
  */
 #include <math.h>
 #include <stdio.h>
@@ -132,7 +132,7 @@ static double value_of(uint64_t bits, Dtype type) {
 }
 
 /* Moves one element. Numbers of few bits stay, as sums of such numbers are exact in any order: whole ones,
- * and f32 ones whose last eight bits are 0. So do infinities, NaN and what is next to them. */
+ * and f32 ones whose last eight bits are 0. So do infinities, NaN and their neighbours. */
 static void move_element(char *element, Dtype type, int64_t places) {
     enum { MOST_WHOLE = 1 << 24, MOST_WHOLE_HALF = 16, LAST_BITS = 0xff };
     size_t bytes = (size_t)dtype_bytes(type);
@@ -169,7 +169,7 @@ static void shorten_all(const Perturbed *self, float *data, int64_t count) {
     }
 }
 
-/* Sets what lies last along a dimension to zero. */
+/* Sets the last elements along a dimension to zero. */
 static void cut_last(char *data, const IrShape *shape, int64_t dimension) {
     int64_t inner = dtype_bytes(shape->type), outer = 1, size = shape->dimensions[dimension];
     for (int64_t d = 0; d < shape->rank; d++)

@@ -46,7 +46,7 @@ static void open_unseen(Modules *self) {
 }
 
 #define PROBLEMS    sample_of(24, 2)
-#define IS_COMPARED sample_of(true, false) /* few problems say nothing */
+#define IS_COMPARED sample_of(true, false) /* few problems prove nothing */
 
 /* Mean gain of the zero-shot plans of PROBLEMS problems. */
 static double mean_gain(const Modules *modules, const AssignmentPolicy *policy) {

@@ -69,7 +69,7 @@ static void test_merge(void **state) {
     assert_ptr_equal(pool_best(&first), &b);
 }
 
-/* Of plans with as many stages and micro-batches one stays; the fastest shapes are kept in order. */
+/* One plan for each number of stages and micro-batches stays; the fastest shapes are kept in order. */
 static void test_shapes(void **state) {
     (void)state;
     CandidatePool pool = {0}, merged = {0};

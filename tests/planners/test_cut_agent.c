@@ -219,7 +219,7 @@ static void learnt_cuts_are_better(void **state) {
     memset(parameters, 0, sizeof(float) * (size_t)count);
     assert_int_equal(agent_set_parameters(agent, parameters, count, "", NULL), AM_OK);
     double unlearnt = mean_excess(agent);
-    bool is_compared = sample_of(true, false); /* few sets say nothing */
+    bool is_compared = sample_of(true, false); /* few sets prove nothing */
     if (is_compared && (learnt > 0.8 * unlearnt || learnt > 0.8 * shuffled))
         fail_msg("excess %.4f, without learning %.4f, shuffled %.4f", learnt, unlearnt, shuffled);
     free(parameters);

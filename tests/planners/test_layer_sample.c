@@ -1,4 +1,4 @@
-/* Samples of repeated layers: what they have, and that their prices and plans are those of the module. */
+/* Samples of repeated layers: their contents, and their prices and plans, which are those of the module. */
 #include "tests/support/search_case.h"
 
 #include "cost/simulate/simulate.h"

@@ -1,6 +1,6 @@
 /* Overrides that are added to a plan's axis priorities: each makes the plan quicker by the real price,
  * whatever the number of threads, in no more evaluations than are allowed, and the plan that is written has
- * them. Pinned weights and their readers stay as they are. */
+ * them. Pinned weights and their readers are unchanged. */
 /* cost: 6 seconds */
 #include <math.h>
 #include <stdlib.h>
@@ -89,7 +89,7 @@ static void check_readers(const SplitOptions *split_options, int32_t source, con
 }
 
 /* Adds overrides to the plan of a pin alone, which splits dimension `d` of a weight over `data`. The weight
- * keeps the split, and its readers split what they did before. */
+ * keeps the split, and so do its readers. */
 static void check_pin(const char *path, const char *sharding, int32_t d) {
     AmError error = {0};
     const PropagationPin pin = {.pattern = path, .sharding = sharding};

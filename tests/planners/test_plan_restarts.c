@@ -163,8 +163,8 @@ static void test_known_plans_take_no_evaluation(void **state) {
     close_case(&self);
 }
 
-/* Of two plans the faster one is the result, whichever is given first and whatever the cap; a climb from both
- * prices what a climb from one does, and ends no slower. */
+/* The result is the faster of two plans in any order and under any cap; a climb from both prices the plans of
+ * a climb from one, and ends no slower. */
 static void test_the_faster_of_rivals_is_taken(void **state) {
     (void)state;
     enum { CAP = 2 };
@@ -220,7 +220,7 @@ static void assert_entries(const PlanAxisPriority *priority, const int32_t *clas
     for (int32_t k = 0; k < count; k++) assert_int_equal(priority->entries[k].class_index, classes[k]);
 }
 
-/* Of five entries, four of them compute entries, one or two are kept with the storage entry. */
+/* One or two of four compute entries are kept with the storage entry. */
 static void test_prefixes_keep_storage(void **state) {
     (void)state;
     Fixture self;
@@ -247,8 +247,7 @@ static void test_prefixes_keep_storage(void **state) {
     close_case(&self);
 }
 
-/* Three stages with a fast and a slow device each have six swaps, each of which gives every device to one
- * stage. */
+/* Three stages with a fast and a slow device each have six swaps; each gives every device to one stage. */
 static void test_swaps_exchange_two_types(void **state) {
     (void)state;
     static const int32_t devices[3][2] = {{1, 4}, {3, 2}, {0, 5}};

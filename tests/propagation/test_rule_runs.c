@@ -183,7 +183,7 @@ static void test_indices(void **state) {
          "ROOT r = f32[12,6] scatter(z, i, u), update_window_dims={1}, inserted_window_dims={0}, "
          "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add",
          3},
-        /* Two operands, the second of which counts the updates of the first; and the maximum of a
+        /* Two operands, where the second counts the updates of the first; and the maximum of a
          * part. */
         {"z = f32[12,6] parameter(0) n = s32[12,6] parameter(1) i = s32[8,1] parameter(2)\n"
          "u = f32[8,6] parameter(3) v = s32[8,6] parameter(4)\n"

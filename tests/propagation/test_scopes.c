@@ -59,7 +59,7 @@ static AmStatus resolve(Asked *asked, Arena *arena, const PlanContext *context, 
     return AM_OK;
 }
 
-/* The state that is asked of the weight with that path, as text; "" where nothing is asked. */
+/* Returns the requested state of the weight with that path, as text; "" where nothing is asked. */
 static const char *state_of(const Asked *asked, const PlanContext *context, const char *path) {
     static char text[32];
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {

@@ -2,8 +2,8 @@
  *
  * An act enters the clock and stays until the clock has reached its end. The
  * driver moves the clock when all workers are in an act or wait with nothing in
- * their inboxes, and lets out one act at a time, the earliest first, so
- * that what the workers then choose is the same in every run.
+ * their inboxes, and lets out one act at a time, the earliest first, so that the workers choose the same in
+ * every run.
  */
 #ifndef ACTOR_CLOCK_H
 #define ACTOR_CLOCK_H

@@ -2,8 +2,8 @@
  *
  * ptxas writes the stack frame of every function into section .nv.info as attribute
  * 0x11 (symbol, bytes). A frame holds spilled registers, arrays with indices that are
- * unknown at compile time, and copies of parameters: all of it is local memory, which
- * lies in the memory of the device. A kernel without it has a frame of 0 bytes.
+ * unknown at compile time, and copies of parameters: all of it is local memory, which is a part of the device
+ * memory. A kernel without it has a frame of 0 bytes.
  */
 #ifndef TESTS_SUPPORT_CUBIN_CASE_H
 #define TESTS_SUPPORT_CUBIN_CASE_H
@@ -30,7 +30,7 @@ typedef struct CubinFrame {
     uint32_t bytes;
 } CubinFrame;
 
-/* Whether the name stands in the cubin or PTX. */
+/* Returns whether the name is in the cubin or PTX. */
 static inline bool cubin_holds(const CudaImage *image, const char *name) {
     int64_t length = (int64_t)strlen(name);
     for (int64_t at = 0; at + length <= image->bytes; at++)
@@ -73,9 +73,9 @@ static inline int32_t cubin_frames(CubinFrame *frames, int32_t most, const CudaI
     return count;
 }
 
-/* Whether the frame is of rare paths in CUDA's arithmetic: a function for divisions of extreme numbers or
- * large angles that ptxas adds, or the array with which sine, cosine and tangent reduce large angles. `unit`:
- * the text with the kernel. */
+/* Returns whether the frame is of rare paths in CUDA's arithmetic: a function for divisions of extreme
+ * numbers or large angles that ptxas adds, or the array with which sine, cosine and tangent reduce large
+ * angles. `unit`: the text with the kernel. */
 static inline bool cubin_frame_is_rare(const CubinFrame *frame, const char *unit) {
     enum { MOST_BYTES = 48 }; /* 40 by NVRTC 13.0, 48 by 12.4 */
     static const char *const names[] = {" sin", " cos", " tan", "(sin", "(cos", "(tan", "complex_"};

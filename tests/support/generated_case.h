@@ -330,7 +330,7 @@ static inline void generated_add_case(Generated *self, KernelCase *values, int32
     generated_add(self, call);
 }
 
-/* Operand `o` of a call at random. Indices are near what they may be, on both sides of it. */
+/* Operand `o` of a call at random. Indices are near their limits, on both sides. */
 static inline void generated_fill_operand(void *data, const KernelCall *call, int32_t o, bool corners,
                                           Random *random) {
     const IrShape *shape = call->operand_shapes[o];

@@ -1,4 +1,4 @@
-/* Whether the tests of the CUDA back end can run here: on a GPU, or on the stand-in driver. */
+/* Returns whether the tests of the CUDA back end can run here: on a GPU, or on the stand-in driver. */
 #ifndef TESTS_SUPPORT_GPU_PRESENT_H
 #define TESTS_SUPPORT_GPU_PRESENT_H
 

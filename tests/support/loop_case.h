@@ -299,7 +299,7 @@ static inline int32_t loop_check(const char *text, const char *device, const cha
     close(file);
     snprintf(expected, sizeof expected, "%s_one.npz", path);
     snprintf(outputs, sizeof outputs, "%s_split.npz", path);
-    /* A GPU records what it does in the second step, and replays it from the third one on. */
+    /* A GPU records its work in the second step, and replays it from the third one on. */
     int64_t steps = strcmp(device, "cpu") == 0 ? 2 : 4;
     loop_run(path, "cpu", NULL, (Split){0}, steps, expected);
     for (int32_t k = 0; k < count; k++) {

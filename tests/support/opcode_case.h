@@ -1,8 +1,7 @@
 /* Modules of the opcode sweep: read from tests/cuda/opcodes/FAMILY.txt, made for
  * every element type and size, filled, and compared.
  *
- * A file holds modules. Lines that begin with ':' stand before each and say how
- * it is made; '#' begins a comment:
+ * A file holds modules. Lines that begin with ':' before each describe its values; '#' begins a comment:
  *
  *   : types f32 bf16      <T> is one of them, <U>, <S> the integers of its width, <R> a complex one's part,
  *                         <W> twice its width

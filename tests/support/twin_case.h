@@ -2,8 +2,8 @@
  * products beside itself (test_dqn_perturbed.c, from whose runs the limits here come).
  *
  * From one state they make 1, 2 and 10 updates: losses and the moves of the parameters agree closely. Over
- * 1,000 updates they may part, as a draw by priority may fall on the other side of an edge; what they have
- * learned is then compared: losses, values, and the regret of the greedy action, whose best reward is known.
+ * 1,000 updates they may part, as a draw by priority may fall on the other side of an edge; then the results
+ * of learning are compared: losses, values, and the regret of the greedy action, whose best reward is known.
  */
 #ifndef TESTS_SUPPORT_TWIN_CASE_H
 #define TESTS_SUPPORT_TWIN_CASE_H
@@ -94,7 +94,7 @@ static inline double distance(const float *a, const float *b, int64_t count) {
     return sqrt(difference / (norm + 1e-30));
 }
 
-/* What was stored is the same to the last bit. */
+/* The stored transitions are equal to the last bit. */
 static inline void check_replay(const LearnerState *device, const LearnerState *cpu,
                                 const NetworkShape *shape) {
     size_t rows = (size_t)cpu->count, row_bytes = rows * sizeof(float) * (size_t)shape->observation_size;
@@ -108,7 +108,7 @@ static inline void check_replay(const LearnerState *device, const LearnerState *
     assert_memory_equal(device->discounts, cpu->discounts, rows * sizeof(float));
 }
 
-/* A transition of which a learner can learn all: the reward is the observation's element of that action. */
+/* A transition that a learner can predict: the reward is the observation's element of that action. */
 static inline void add_lesson(Learner *learner, int64_t number) {
     enum { STREAM = 11 };
     float here[MOST_OBSERVATION];
@@ -238,8 +238,8 @@ static inline void check_twins(DqnDevice device, const LearnerSettings *settings
                  worst.loss, worst.online, worst.first, worst.second, worst.mass);
 }
 
-/* What was learned: the mean loss of the last fifth of the updates, and by how much the greedy action's
- * reward is below the best on fresh observations. */
+/* The results of learning: the mean loss of the last fifth of the updates, and by how much the greedy
+ * action's reward is below the best on fresh observations. */
 typedef struct TwinResult {
     double loss, regret;
 } TwinResult;
@@ -289,8 +289,8 @@ static inline void twins_learn_alone(Twins *self, const LearnerSettings *setting
 }
 
 /* Returns whether the second has learned as much. The limits are at least twice the largest differences of
- * the CPU runs above, in most of which a draw fell on the other side of an edge. An untrained learner's
- * regret is 0.67. */
+ * the CPU runs above; in most of them a draw fell on the other side of an edge. An untrained learner's regret
+ * is 0.67. */
 static inline bool twin_has_learned(const TwinResult results[2]) {
     return results[1].loss > 0.7 * results[0].loss && results[1].loss < 1.4 * results[0].loss &&
            fabs(results[1].regret - results[0].regret) < 0.02;

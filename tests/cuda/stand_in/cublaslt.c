@@ -1,13 +1,12 @@
 /* A stand-in for libcublasLt: the functions that base/cuda/blas.c calls, as their
  * documentation has them, on the stand-in driver's streams and memory.
  *
- * Matrices are column-major. What the library asks of its caller is checked, so
- * that a wrong call fails here as it would there: descriptors are its own, sizes
- * of attributes are right, leading dimensions hold a column, shapes fit, types
- * are a combination it has, an algorithm is used for the problem it was chosen
- * for, addresses have the alignment that was promised, lie in device memory as a
- * whole, and the workspace is there (it is overwritten). Sums are carried in
- * double; tf32 shortens the operands, so that it shows. STAND_IN_PERTURB: elements.h.
+ * Matrices are column-major. The rules of the library for its caller are checked, so that a wrong call fails
+ * here, too: descriptors are its own, sizes of attributes are right, leading dimensions hold a column, shapes
+ * fit, types are a combination it has, an algorithm is used for the problem it was chosen for, addresses have
+ * the alignment that was promised, lie in device memory as a whole, and the workspace is there (it is
+ * overwritten). Sums are carried in double; tf32 shortens the operands, so that it shows. STAND_IN_PERTURB:
+ * elements.h.
  */
 #include <cublasLt.h>
 #include <stdlib.h>
@@ -17,7 +16,7 @@
 
 #define EXPORT              __attribute__((visibility("default")))
 #define VERSION             130000
-#define SPLIT_WORKSPACE     4096 /* what a deep product asks for */
+#define SPLIT_WORKSPACE     4096 /* the workspace of a deep product */
 #define SPLIT_DEPTH         64
 #define WORKSPACE_ALIGNMENT 256
 #define MASK_ALIGNMENT_BITS 128
@@ -59,7 +58,7 @@ typedef struct Preference {
     uint32_t schemes, alignments[4]; /* A, B, C, D */
 } Preference;
 
-/* What an algorithm remembers of the problem it is for. */
+/* The problem of an algorithm. */
 typedef struct Algorithm {
     uint64_t tag, workspace, problem;
     uint32_t alignments[4], bias_alignment;
@@ -109,7 +108,7 @@ EXPORT const char *cublasLtGetStatusString(cublasStatus_t status) {
     }
 }
 
-/* Whether this thread has a context, as the driver says. */
+/* Returns whether this thread has a context of the driver. */
 static bool has_context(void) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), *symbol;
     CUresult (*get)(CUcontext *) = NULL;
@@ -338,7 +337,7 @@ static uint32_t alignment_of(const void *pointer) {
     return alignment;
 }
 
-/* A number for what an algorithm is chosen for. */
+/* Returns a number for the problem of an algorithm. */
 static uint64_t fingerprint(const Operation *operation, const Layout *layouts[4]) {
     uint64_t sum = UINT64_C(1469598103934665603);
     const uint64_t own[] = {(uint64_t)operation->compute, (uint64_t)operation->transposed_a,
@@ -529,7 +528,7 @@ static bool run_product(void *argument) {
     return true;
 }
 
-/* All of a matrix lies in device memory, as aligned as was promised. */
+/* Returns whether a whole matrix is in device memory, with the promised alignment. */
 static bool is_readable(const void *data, const Layout *layout, uint32_t alignment) {
     size_t bytes = element_bytes(element_of(layout->type));
     int64_t elements = (layout->batch - 1) * layout->batch_stride +

@@ -1,10 +1,9 @@
 /* The stand-in driver's memory, copies and fills.
  *
  * Device memory is one range of addresses that is closed to the process except
- * while queued work runs. Each allocation has 256 bytes of a pattern before and
- * after it, looked at after every kernel, and begins as 0xA5. Copies with host
- * memory follow the driver: asynchronous only from and to pinned memory; what
- * is pageable is read at the call, or written before it returns.
+ * while queued work runs. Each allocation has 256 bytes of a pattern before and after it, which every kernel
+ * checks at its end, and begins as 0xA5. Copies with host memory follow the driver: asynchronous only from
+ * and to pinned memory; pageable memory is read at the call, or written before it returns.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,8 +14,8 @@
 enum { GUARD = 256, GUARD_BYTE = 0x5A, POISON = 0xA5, PAGE = 4096, HUGE_PAGE = 2 << 20 };
 
 typedef struct Block {
-    char *begin;  /* what the caller has; the guard is before it */
-    size_t bytes; /* what was asked for */
+    char *begin;  /* the address of the caller; the guard is before it */
+    size_t bytes; /* the requested bytes */
     size_t whole; /* with both guards */
     Device *device;
     struct Block *next;

@@ -1,8 +1,8 @@
 /* The stand-in driver's modules: device code compiled for the host, and launches.
  *
- * An image is what the stand-in NVRTC makes: a line that names the target, then
- * the text. c++ compiles it after tests/cuda/host.h, without contraction as for
- * the GPU, once for each text: the library stays in a folder of the build.
+ * An image is the output of the stand-in NVRTC: a line that names the target, then the text. c++ compiles it
+ * after tests/cuda/host.h, without contraction as for the GPU, once for each text: the library stays in a
+ * folder of the build.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -87,8 +87,8 @@ static bool preprocess(const char *from, const char *to, const char *words) {
     return system(command) == 0;
 }
 
-/* The text, then a launcher for each kernel and a list of their names. Kernels may come out of
- * macros, so they are looked for in the preprocessed text. */
+/* The text, then a launcher for each kernel and a list of their names. Macros may define kernels, so they are
+ * found in the preprocessed text. */
 static bool write_source(const char *text, const char *source, const char *scratch, const char *words) {
     FILE *file = fopen(source, "w");
     if (!file) return false;
@@ -152,7 +152,7 @@ static void add_function(CUmodule module, const char *name) {
     module->functions = function;
 }
 
-/* Whether machine code or PTX for `target` runs on this device. */
+/* Returns whether machine code or PTX for `target` runs on this device. */
 static bool target_fits(const char *target) {
     int architecture = (int)environment_number("STAND_IN_ARCHITECTURE", 90), wanted = 0;
     if (sscanf(target, "sm_%d", &wanted) == 1)

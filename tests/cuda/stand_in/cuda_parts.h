@@ -68,7 +68,7 @@ typedef struct Operation {
     void *argument;              /* heap; the queue's */
     const char *name;            /* counted when it has run; NULL: not counted */
     const void *group;           /* see stand_in.h */
-    CUgraph graph;               /* what it launches, or NULL */
+    CUgraph graph;               /* the launched graph, or NULL */
     Queue *queue;                /* a wait: for this queue, */
     int32_t lane;                /* or if that is NULL for this lane of the same graph, */
     int64_t position;            /* to have done so many operations */
@@ -118,7 +118,7 @@ void *copy_of(const void *argument, size_t bytes);
 void capture_add(CUstream stream, Operation operation);
 void capture_record(CUstream stream, CUevent event);
 CUresult capture_wait(CUstream stream, CUevent event);
-/* Whether a call that could disturb a capture is forbidden to this thread now; spoils the capture. */
+/* Returns whether this thread may not make a call that could disturb a capture; spoils the capture. */
 bool capture_forbids(void);
 bool capture_spoil(CUstream stream); /* true: the stream was capturing, and its capture is lost */
 bool graph_has_group(CUgraph graph, const void *group);

@@ -81,8 +81,7 @@ bool queue_run(Queue *queue, int64_t position, Queue *lanes) {
     return queue->done >= position;
 }
 
-/* Runs, and sleeps while others have to move first; what only another process, or an abort, moves is looked
- * at again every now and then. */
+/* Runs, and sleeps while others have to move first; changes by other processes or aborts are polled. */
 static void wait_for(Queue *queue, int64_t position) {
     while (queue->done < position) {
         memory_open();

@@ -1,4 +1,4 @@
-/* What was called, what has run, and failures on demand. */
+/* Records of calls and of executed work, and failures on demand. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -21,7 +21,7 @@ typedef struct Failure {
 enum { MOST_FAILURES = 16 };
 static Counts calls, runs;
 static Failure failures[MOST_FAILURES];
-static int failure_count = -1; /* before the environment was looked at */
+static int failure_count = -1; /* before the environment was read */
 static int64_t peak_bytes;
 
 static int64_t *count_of(Counts *counts, const char *name) {

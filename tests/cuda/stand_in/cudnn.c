@@ -1,13 +1,11 @@
-/* A stand-in for libcudnn: the functions that base/cuda/dnn.c calls, as their
- * documentation has them, on the stand-in driver's streams and memory.
+/* A stand-in for libcudnn: the functions that base/cuda/dnn.c calls, by their documentation, on the stand-in
+ * driver's streams and memory.
  *
- * What the library asks of its caller is checked: ranks, sizes and strides of
- * descriptors, that input, filter, window and output fit each other, that data
- * lies in device memory as a whole, that the workspace is there (it is
- * overwritten). Its heuristics propose first what gives different bits each
- * time, then what goes through a transform, then the plain algorithm; layouts
- * are those that lie features first or features last throughout. Sums are
- * carried in double; f32 outside FMA math shortens its operands to tf32.
+ * The rules of the library for its caller are checked: ranks, sizes and strides of
+ * descriptors, that input, filter, window and output fit each other, that all data is in device memory, that
+ * the workspace is there (it is overwritten). Its heuristics propose first an algorithm with different bits
+ * each time, then one by a transform, then the plain one; layouts have features first or features last
+ * throughout. Sums are carried in double; f32 outside FMA math shortens its operands to tf32.
  * STAND_IN_PERTURB: elements.h.
  */
 #include <cudnn.h>
@@ -434,7 +432,7 @@ static bool run_convolution(void *argument) {
     return true;
 }
 
-/* x, w and y lie in device memory, and so does the workspace that the algorithm needs. */
+/* Returns whether x, w, y and the workspace of the algorithm are in device memory. */
 static bool is_sound(const Convolution *it, int algorithm, size_t given) {
     size_t bytes = element_bytes(element_of(it->w.type));
     const size_t wanted[3] = {(size_t)tensor_elements(&it->x) * bytes,

@@ -2,7 +2,7 @@
  * on whole tensors of doubles, and rounds every result to the tensor's type.
  *
  * Checked of the caller: descriptors are finalised before they are used, attributes have the type and number
- * that the documentation states, sizes of operands fit, arrays lie in device memory, and every tensor that is
+ * that the documentation states, sizes of operands fit, arrays are in device memory, and every tensor that is
  * neither virtual nor a number gets an address. The heuristic first proposes an engine that gives different
  * bits each time. Graphs that the fused engines would refuse for their structure alone are evaluated: tests
  * of the real library (test_cudnn_engines.c) find these.

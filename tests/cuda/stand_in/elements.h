@@ -94,7 +94,7 @@ static inline int element_noise(uint64_t seed, int64_t at) {
     return (int)((mixed >> 33) % 3) - 1;
 }
 
-/* A sum as another library rounds it, one unit in the last place of f32 away, or as it is without a seed. */
+/* A sum as another library rounds it, one unit in the last place of f32 away; unchanged without a seed. */
 static inline double element_moved(uint64_t seed, double value, ElementType type, int64_t at) {
     uint32_t bits = element_bits((float)value);
     bool few_bits = (double)(float)value == value && (bits & 0xff) == 0;

@@ -65,7 +65,7 @@ typedef struct Call {
     ncclDataType_t type;
     ncclRedOp_t reduction;
     int32_t peer;    /* or the root */
-    uint64_t offset; /* of what it gives, in the area */
+    uint64_t offset; /* of its operand, in the area */
 } Call;
 
 /* Begins an area. */
@@ -98,7 +98,7 @@ typedef struct Batch {
     Call calls[];
 } Batch;
 
-/* What this thread has begun by ncclGroupStart(). */
+/* The calls of this thread since ncclGroupStart(). */
 typedef struct Pending {
     struct ncclComm *communicator;
     cudaStream_t stream;
@@ -123,7 +123,7 @@ static int enter(const char *call) {
         if (failure_ != 0) return (ncclResult_t)failure_; \
     } while (0)
 
-/* Whether the environment has this rank misbehave. */
+/* Returns whether the environment makes this rank fail. */
 static bool is_chosen(const char *variable, int32_t rank) {
     const char *text = getenv(variable);
     return text && atoi(text) == rank;
@@ -188,7 +188,7 @@ static int32_t number_of(const Batch *batch, int32_t at) {
     return n;
 }
 
-/* What a member gave for the same call; NULL, and an error of the communicator, where it made none. */
+/* The arguments of a member for the same call; NULL, and an error of the communicator, where it made none. */
 static const Call *given_by(const Batch *batch, int32_t at, int32_t member) {
     struct ncclComm *self = batch->communicator;
     const Call *own = &batch->calls[at];
@@ -246,7 +246,7 @@ static void finish_call(const Batch *batch, int32_t at) {
     }
 }
 
-/* Whether all members' counters have come to `round`. */
+/* Returns whether the counters of all members have reached `round`. */
 static bool all_have(const struct ncclComm *self, size_t counter, uint64_t round) {
     for (int32_t m = 0; m < self->count; m++) {
         const char *line = (const char *)line_of(self, m);
@@ -612,7 +612,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t self, ncclResult_t *state) {
     return ncclSuccess;
 }
 
-/* Whether all communicators of the group in this process have been aborted. */
+/* Returns whether all communicators of the group in this process are aborted. */
 static bool is_last(const struct ncclComm *self) {
     bool last = true;
     pthread_mutex_lock(&list_mutex);

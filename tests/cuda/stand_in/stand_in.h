@@ -34,7 +34,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* What a stream was given so far, by kind; work captured into a graph counts when it is captured. */
+/* The work of a stream so far, by kind; work captured into a graph counts at its capture. */
 typedef struct StandInStream {
     int64_t launches, copies, sets, waits, records, calls, host_functions, graph_launches;
 } StandInStream;
@@ -61,7 +61,7 @@ typedef struct StandIn {
     int64_t (*runs)(const char *name);                /* times that a kernel, or work enqueue()d, has run */
     void (*stream)(CUstream stream, StandInStream *); /* NULL: all streams together */
     void (*memory)(StandInMemory *);
-    bool (*is_device)(const void *pointer, size_t bytes); /* these bytes lie in one allocation */
+    bool (*is_device)(const void *pointer, size_t bytes); /* these bytes are in one allocation */
     bool (*is_held)(const void *group);                   /* a graph that is alive has work of this group */
     void (*fail)(const char *failures);   /* replaces STAND_IN_FAIL; (stand->fail)("") for none */
     void (*refuse)(const char *refusals); /* replaces STAND_IN_REFUSE; (stand->refuse)("") for none */

@@ -1,6 +1,5 @@
-/* Channels: messages between ranks in the slots of a ring, each read as it was written, with
- * random delays; and a back end that plays two processes, as MPI's does: two graphs, of which each
- * has one end, joined by gates. */
+/* Channels: messages between ranks in the slots of a ring, each read without a change, with random delays;
+ * and a back end that simulates two processes, as MPI: two graphs with one end each, joined by gates. */
 #include "tests/support/actor_case.h"
 
 #include <sched.h>

@@ -97,7 +97,7 @@ static void test_short_sequences(void **state) {
     check((AttentionForm){11, 2, 2, 33, 33, 8, "bf16", .is_causal = true});
 }
 
-/* Refuses what it does not divide, with one reason: sums over rows that scores need, no products, no
+/* Refuses regions that it does not divide, with one reason: sums over rows that scores need, no products, no
  * elements. */
 static void test_refusals(void **state) {
     static const char *const texts[][2] = {

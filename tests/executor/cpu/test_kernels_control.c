@@ -5,7 +5,7 @@
 #include "lowering/spmd/lower.h"
 #include "tests/support/module_case.h"
 
-/* (a, b, n): while n > 0 { a, b = b, a + b; n-- }, so Fibonacci; a swap that reads what it overwrites. */
+/* (a, b, n): while n > 0 { a, b = b, a + b; n-- }, so Fibonacci; a swap of overwritten values. */
 static const char loop[] = "HloModule m\n"
                            "condition {\n"
                            "  s = (s32[2], s32[2], s32[]) parameter(0)\n"

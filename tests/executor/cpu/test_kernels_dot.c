@@ -246,7 +246,7 @@ static float *run_added(Dtype type, const int64_t *sizes, bool across, bool is_a
     return out;
 }
 
-/* By tiles and by OpenBLAS, with several stretches along the depth, in blocks, with empty
+/* Products by tiles and by OpenBLAS, with several stretches along the depth, in blocks, with empty
  * dimensions. */
 static void test_a_third_operand_is_added(void **state) {
     (void)state;

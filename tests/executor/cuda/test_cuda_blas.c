@@ -1,6 +1,6 @@
 /* base/cuda/blas: products in every layout, type and with every epilogue beside
  * sums on the host. Values are whole numbers, whose sums are exact in any order, so
- * results are equal exactly. What the library refuses is counted and printed.
+ * results are equal exactly. Refusals of the library are counted and printed.
  * Skipped (77) in a build without CUDA and where there is neither a GPU nor a
  * stand-in. */
 #include <stdio.h>
@@ -65,7 +65,7 @@ static const ProductCase products[] = {
 };
 enum { PRODUCT_COUNT = sizeof products / sizeof *products };
 
-/* Where element [row, column] of a matrix [rows, columns] lies. */
+/* Returns the place of element [row, column] of a matrix [rows, columns]. */
 static int64_t place(const CudaMatrix *matrix, int64_t rows, int64_t columns, int64_t row, int64_t column,
                      int64_t batch) {
     int64_t leading = matrix->leading ? matrix->leading : matrix->transposed ? rows : columns;
@@ -95,7 +95,7 @@ static bool is_relu(CudaEpilogue epilogue) {
     return epilogue >= CUDA_EPILOGUE_RELU && epilogue <= CUDA_EPILOGUE_RELU_BIAS_MASK;
 }
 
-/* What D must hold where its old content is `old`. */
+/* Returns the expected value of D, whose old content is `old`. */
 static double expected_at(const CudaProductShape *shape, const DeviceArray *a, const DeviceArray *b,
                           const double *bias, double old, int64_t row, int64_t column, int64_t batch) {
     double x = shape->alpha * product_at(shape, a, b, row, column, batch);
@@ -158,7 +158,7 @@ static void check_product(DeviceCase *device, CudaBlas *blas, const ProductCase 
                              d.values[at], expected);
                 old[at] = d.values[at]; /* a zero of either sign */
             }
-    /* What lies between rows and batches is left alone. */
+    /* Elements between rows and batches are unchanged. */
     assert_memory_equal(d.values, old, (size_t)d.count * sizeof *old);
     check_sums(shape, &a, &b, &bias, row->name);
     DeviceArray *arrays[] = {&a, &b, &d, &bias, &mask, &workspace};
@@ -327,7 +327,7 @@ static void test_refusals(void **state) {
     device_close(&device);
 }
 
-/* What the library says is told, once a handle, a choice or a run fails. */
+/* The error has the message of the library if a handle, a choice or a run fails. */
 static void test_failures(void **state) {
     (void)state;
     const StandIn *stand = stand_in();

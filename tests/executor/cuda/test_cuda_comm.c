@@ -42,7 +42,7 @@ static void test_failure_in_a_loop(void **state) {
     region_check_failure(&kernels_cuda, &comm_local_cuda);
 }
 
-/* What a step does allocates nothing. */
+/* A step allocates nothing. */
 static void test_no_allocation_after_the_start(void **state) {
     (void)state;
     const StandIn *stand = stand_in();

@@ -87,7 +87,7 @@ static void test_random_windows(void **state) {
     product_device_close(&device);
 }
 
-/* Without cuDNN, and where it has nothing for a shape, results are the same. */
+/* Without cuDNN, and for shapes that it lacks, results are equal. */
 static void test_without_the_library(void **state) {
     (void)state;
     static const char *const failures[] = {"cudnnCreate=1001", "cudnnGetConvolutionForwardAlgorithm_v7=3000"};
@@ -147,7 +147,7 @@ static void test_refused_in_the_first_run(void **state) {
     product_device_open(&device, false);
     for (int32_t k = 0; k < ROW_COUNT; k++)
         product_device_add_untried(&device, convolution_case(&convolution_rows[k], &random));
-    /* Those that are none of the forms of cuDNN have the second warning already. */
+    /* Convolutions without a form of cuDNN have the second warning already. */
     assert_int_equal(device.warnings.count, 2);
     assert_non_null(strstr(device.warnings.texts[0], "no memory to try cuDNN's algorithms"));
     int lacking = atoi(device.warnings.texts[1]);
@@ -163,7 +163,7 @@ static void test_refused_in_the_first_run(void **state) {
     product_device_close(&device);
 }
 
-/* What the CPU refuses is refused here. */
+/* Convolutions that the CPU refuses are refused here. */
 static void test_refusals(void **state) {
     (void)state;
     static const ConvolutionCase row = {

@@ -126,7 +126,7 @@ static void add_plane(const CudaConvolutionShape *shape, double *const *arrays, 
         }
 }
 
-/* Sums of whole numbers are exact in any order. Of 16-bit ones the library may go through a transform, whose
+/* Sums of whole numbers are exact in any order. For 16-bit ones the library may use a transform, whose
  * coefficients it rounds to the type. */
 static void compare_sums(const CudaConvolutionShape *shape, const double *values, const Sum *sums,
                          int64_t count, const char *name) {
@@ -233,7 +233,7 @@ static void test_groups_and_types(void **state) {
     close_both(&device, dnn);
 }
 
-/* (1 + 2^-12)^2 is 1 + 2^-11 + 2^-24, of which tf32 keeps 1. */
+/* (1 + 2^-12)^2 is 1 + 2^-11 + 2^-24; tf32 keeps 1. */
 static void test_tf32_is_an_option(void **state) {
     (void)state;
     DeviceCase device;

@@ -395,7 +395,7 @@ static void test_tf32_is_an_option(void **state) {
     }
 }
 
-/* Nothing to sum gives zeros, nothing to compute is nothing. */
+/* An empty sum gives zeros, and an empty result needs no call. */
 static void test_empty(void **state) {
     (void)state;
     ProductDevice device;
@@ -418,7 +418,7 @@ static void test_empty(void **state) {
     product_device_close(&device);
 }
 
-/* One line; and a shape that the library has nothing for is computed without it. */
+/* One line; and a shape that the library lacks is computed without it. */
 static void test_failures(void **state) {
     (void)state;
     const StandIn *stand = stand_in();

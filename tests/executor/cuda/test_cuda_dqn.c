@@ -1,8 +1,7 @@
 /* The learner on a device against its twin on the CPU: losses, parameters and
  * priorities after updates from the same state, what 1,000 updates have learned,
  * values, states that move from one to the other; and that an update is one graph,
- * from which nothing is read back. Where the stand-in libraries take the place of a
- * card, their record of calls is examined, too. */
+ * from which nothing is read back. On the stand-in libraries, their record of calls is examined, too. */
 #include <stdio.h>
 
 #include "automap_features.h"
@@ -92,8 +91,8 @@ static void own_products_learn_the_same(void **state) {
     check_twins(DQN_CUDA, &settings, 60, 6);
 }
 
-/* Where cuBLASLt has no product (15: CUBLAS_STATUS_NOT_SUPPORTED), our own
- * kernels take its place, after convolutions too. */
+/* If cuBLASLt has no product (15: CUBLAS_STATUS_NOT_SUPPORTED), our own kernels take its place, after
+ * convolutions too. */
 static void shapes_without_a_product_learn_the_same(void **state) {
     const StandIn *stand = *state;
     if (!stand) skip();

@@ -127,7 +127,7 @@ static void test_modules(void **state) {
 }
 
 /* The array that is changed is a temporary whose memory the result takes over: there is nothing to copy. The
- * other array is a parameter, which stays as it is. */
+ * other array is a parameter, which is unchanged. */
 static const char updates[] = "HloModule m\n"
                               "ENTRY e {\n"
                               "  x = s32[600] parameter(0)\n"
@@ -244,7 +244,7 @@ static void test_a_stretch_becomes_a_graph(void **state) {
     device->back_end->close(device);
 }
 
-/* What cannot be recorded is to be issued again, and plainly from then on. */
+/* Work that cannot be recorded is issued again, and later without recording. */
 static void test_a_stretch_that_cannot_be_recorded(void **state) {
     (void)state;
     if (!stand_in()) skip();
@@ -269,7 +269,7 @@ static void test_a_stretch_that_cannot_be_recorded(void **state) {
     device->back_end->close(device);
 }
 
-/* Told once, in one line that names the device; what is read meanwhile is zero. */
+/* The failure is reported once, in one line that names the device; later reads give zeros. */
 static void test_a_failure_comes_out_of_synchronize(void **state) {
     (void)state;
     if (!stand_in()) skip();
@@ -430,8 +430,8 @@ static void test_ranks_in_threads(void **state) {
     ASSERT_COUNT("cuModuleLoadDataEx", loads + 1);
 }
 
-/* Three arrays: what is copied beside the computation takes up what was there
- * when it forked, and the computation goes on after the mark. */
+/* Three arrays: a copy beside the computation reads the values at the fork, and the computation continues
+ * after the mark. */
 typedef struct Streams {
     KernelDevice *device;
     char *memory;

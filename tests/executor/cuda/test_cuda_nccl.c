@@ -18,7 +18,7 @@ enum { SKIPPED = 77 };
 #include "tests/cuda/stand_in/stand_in.h"
 #include "tests/support/region_case.h"
 
-/* What NCCL has; on a pred every reduction is a maximum or a minimum. */
+/* The reductions of NCCL; on a pred every reduction is a maximum or a minimum. */
 static bool supports(SbpReduction reduction, Dtype type) {
     if (type == DTYPE_S16 || type == DTYPE_U16) return false;
     return type == DTYPE_PRED || (reduction != SBP_AND && reduction != SBP_OR);
@@ -49,7 +49,7 @@ static void test_collectives(void **state) {
             case_check_all(&kernels_cuda, &comm_nccl, supports, counts[k]);
 }
 
-/* In loops, branches and computations: what the host reads in between it waits for as for a step's end. */
+/* In loops, branches and computations: the host waits for values that it reads, as for the end of a step. */
 static void test_collectives_in_regions(void **state) {
     (void)state;
     bool share = open_ranks(0, 0, NULL) == AM_OK;
@@ -164,7 +164,7 @@ static void test_ranks_on_one_card(void **state) {
     unsetenv("STAND_IN_NCCL_VERSION");
 }
 
-/* What NCCL cannot reduce is refused before anything runs, by name. */
+/* A reduction that NCCL lacks is refused by name before the run. */
 static void test_refusals(void **state) {
     (void)state;
     static const CommCase refused[] = {

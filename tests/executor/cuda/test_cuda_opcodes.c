@@ -183,7 +183,7 @@ static void close_instance(Instance *self) {
     free(self);
 }
 
-/* Compiles what is there, runs it and releases it. */
+/* Compiles the modules so far, runs and releases them. */
 static void flush(Sweep *self) {
     AmError error = {0};
     AmStatus status = self->device->back_end->finish(self->device, &error);
@@ -199,7 +199,7 @@ static void flush(Sweep *self) {
     self->batch_bytes = 0;
 }
 
-/* Whether CUDA lacks the operator of a template on this type, or the CPU does. */
+/* Returns whether CUDA or the CPU lacks the operator of a template on this type. */
 static bool is_lacking(const OpcodeTemplate *form, Dtype type) {
     CudaCase cpu;
     IrOpcode opcode = ir_opcode_from_name(form->chosen);
@@ -255,7 +255,7 @@ static bool runs_all(void) {
     return !stand_in() || getenv("AUTOMAP_FULL");
 }
 
-/* Whether the sweep runs a template with its type t and its size n. All of them on a card and with
+/* Returns whether the sweep runs a template with its type t and its size n. All of them on a card and with
  * AUTOMAP_FULL; on the stand-ins one in SAMPLE, which the template's text chooses: where there are fewer,
  * one of them. */
 static bool is_chosen(const OpcodeTemplate *form, int32_t t, int32_t n) {
@@ -308,8 +308,8 @@ static void run_family(Sweep *self, const char *family, const char *path) {
 /* Sizes of a module in tests/cuda/large.txt. */
 enum { SIZE_LARGE, SIZE_MIDDLE, SIZE_SMALL };
 
-/* Operators of which no module is as large, and why. Element-wise ones and copies share their indices: some
- * are there. */
+/* Operators without a module of this size, with the reason. Element-wise ones and copies share their indices:
+ * some are there. */
 static const struct {
     IrOpcode opcode;
     const char *reason;
@@ -351,7 +351,7 @@ static void poison(const CudaCase *self) {
     free(pattern);
 }
 
-/* Whether all outputs are equal, one in memory at a time. */
+/* Returns whether all outputs are equal, one in memory at a time. */
 static bool compare_large(Sweep *self, CudaCase *gpu, CudaCase *cpu, const OpcodeTemplate *form) {
     for (int32_t k = 0; k < cpu->program->roles->output_count; k++) {
         const IrShape *shape = &cpu->program->values[cpu->program->outputs[k]].shape;
@@ -413,7 +413,7 @@ static void check_large(Sweep *self, const bool *is_large) {
     }
 }
 
-/* Whether --family asks for a large module, or nothing is asked for. */
+/* Returns whether --family names a large module, or is absent. */
 static bool is_named_large(const Sweep *self, const char *name) {
     char family[64];
     snprintf(family, sizeof family, "large_%s", name);
@@ -438,7 +438,7 @@ static void run_by_itself(Sweep *self, const OpcodeTemplate *form, double start,
     else self->skipped++;
 }
 
-/* A line for each large module, or one for all with fewer elements. False: the named family is none of them.
+/* A line for each large module, or one for all with fewer elements. False: no such family exists.
  */
 static bool run_all_large(Sweep *self, double seconds) {
     static bool is_large[IR_OPCODE_COUNT];

@@ -75,7 +75,7 @@ static void test_measured(void **state) {
     arena_free(&arena);
 }
 
-/* What a probe tells while it measures. */
+/* The reports of a probe while it measures. */
 typedef struct Told {
     double done; /* as far as it has said */
     int32_t collectives;
@@ -111,7 +111,7 @@ static void probe_cards(json_t **description, json_t **link, int32_t devices, To
     *link = json_object_get(json_object_get(*description, "links"), "link");
 }
 
-/* Of every kind a time for each count of ranks and size, which the cluster that is read back has, too. A
+/* Every kind has a time for each count of ranks and size; the cluster that is read back has them, too. A
  * probe on a crowded machine has time for few sizes. */
 static void check_curves(json_t *description, json_t *collectives, const int32_t *groups, size_t count,
                          size_t least_sizes) {

@@ -1,7 +1,6 @@
-/* Training the zoo's small models on a CUDA device: losses and final state as JAX
- * computed them; what a step asks of the driver; refusals. With the stand-in
- * libraries it needs no GPU. AUTOMAP_FULL: all small models. Skipped (77) in a
- * build without CUDA and where there is neither a GPU nor a stand-in. */
+/* Training the zoo's small models on a CUDA device: losses and final state of JAX; the driver calls of a
+ * step; refusals. With the stand-in libraries it needs no GPU. AUTOMAP_FULL: all small models. Skipped (77)
+ * in a build without CUDA and where there is neither a GPU nor a stand-in. */
 #include <stdio.h>
 
 #include "automap_features.h"

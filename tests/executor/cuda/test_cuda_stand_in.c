@@ -1,7 +1,6 @@
-/* What tests on the stand-in driver rely on: that a missing wait shows as a wrong
- * number, that captures are refused what the driver refuses them, that memory has
- * bounds, and that a missing or unusable driver is one clear line. Skipped (77)
- * where the stand-ins are not what is loaded. */
+/* Properties of the stand-in driver that tests need: a missing wait gives a wrong number, captures are
+ * refused the calls that the driver refuses, memory has bounds, and that a missing or unusable driver is one
+ * clear line. Skipped (77) unless the stand-ins are loaded. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -303,7 +302,7 @@ static void test_rendezvous_of_threads(void **state) {
     assert_true(host[0] == 3);
 }
 
-/* What only a process of its own survives. */
+/* Cases that need a separate process. */
 static int in_child(int (*body)(void)) {
     int status = 0;
     fflush(NULL);

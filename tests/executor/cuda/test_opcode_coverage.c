@@ -80,7 +80,7 @@ static void test_column_and_tables_agree(void **state) {
     file_release(&bytes);
 }
 
-/* What is said to be lacking is not there. */
+/* Opcodes in the table of lacking ones have no kernel. */
 static void test_lacking_opcodes_have_no_kernel(void **state) {
     (void)state;
     int32_t count = 0;

@@ -289,7 +289,7 @@ static void test_losses(void **state) {
 }
 
 /* Lists the instructions in which a rank meets others, in the order of its steps, including those
- * in loops and conditionals. Returns their number, of which at most MOST_COLLECTIVES are listed. */
+ * in loops and conditionals. Returns their number; at most MOST_COLLECTIVES are listed. */
 static int32_t list_collectives(int32_t *listed, int32_t count, const Program *program) {
     for (int32_t k = 0; k < program->execution.step_count; k++) {
         int32_t i = program->execution.steps[k].instruction;

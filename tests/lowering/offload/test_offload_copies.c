@@ -1,5 +1,5 @@
-/* Offloaded optimizer state: where the copies stand among the steps, what is in which memory, and what is
- * left alone. On Adam and Adafactor, in one stage of two devices. */
+/* Offloaded optimizer state: the places of the copies among the steps, the memory of each value, and
+ * unchanged values. On Adam and Adafactor, in one stage of two devices. */
 #include "tests/support/model_case.h"
 
 #include "base/dtype.h"

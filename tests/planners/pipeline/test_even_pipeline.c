@@ -10,7 +10,7 @@
 
 enum { LAYERS = 4, WIDE = 64, NARROW = 2 };
 
-/* A chain of LAYERS products, of which number `heavy` has nearly all FLOPs. */
+/* Writes a chain of LAYERS products; number `heavy` has nearly all FLOPs. */
 static void write_chain(FILE *file, int32_t heavy) {
     fprintf(file, "HloModule chain\n\nENTRY main {\n  x0 = f32[8,%d] parameter(0)\n", NARROW);
     for (int32_t k = 0; k < LAYERS; k++)

@@ -18,7 +18,7 @@ static void price_part(Budget *part, int32_t first, int32_t *log, int32_t *count
     }
 }
 
-/* Prices a sequence of four parts with a cap (0: none), of which the second is a nested part of the first. */
+/* Prices a sequence of four parts with a cap (0: none); the second is a nested part of the first. */
 static int32_t price_all(int64_t cap, int32_t *log) {
     Budget whole = {0};
     int32_t count = 0;

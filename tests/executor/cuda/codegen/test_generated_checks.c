@@ -13,7 +13,7 @@ enum { SKIPPED = 77 };
 
 #include "tests/support/generated_module.h"
 
-/* Results of each are those of the CPU's kernel as they are written. */
+/* The results of each without the change are those of the CPU's kernel. */
 static const char *const modules[] = {
     "f { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n"
     "ENTRY e { x = f32[70,600] parameter(0) v = f32[] parameter(1)\n"

@@ -61,8 +61,8 @@ static void test_models_compile(void **state) {
     globfree(&found);
 }
 
-/* The row groups of plans with fused attention: norms, softmax and cross-entropy, and their gradients. Those
- * of the large model, for all architectures: they index in 64 bits and have rows in scratch memory. */
+/* The row groups of plans with fused attention: norms, softmax and cross-entropy, and their gradients.
+ * Kernels of the large model, for all architectures: they index in 64 bits, with rows in scratch memory. */
 static void test_row_groups_compile(void **state) {
     (void)state;
     static const char *const models[] = {"gpt2_tiny", "gpt2_bf16"};

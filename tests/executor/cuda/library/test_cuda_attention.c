@@ -173,7 +173,7 @@ static void test_statistics(void **state) {
     if (stand_in()) assert_true(is_fused);
 }
 
-/* A bias is an operand of the forward pass. Its gradient is none of cuDNN's results here. */
+/* A bias is an operand of the forward pass. cuDNN does not compute its gradient here. */
 static void test_bias(void **state) {
     Arena arena = {0};
     AmWarnings warnings = {.arena = &arena};
@@ -187,7 +187,7 @@ static void test_bias(void **state) {
     arena_free(&arena);
 }
 
-/* What cuDNN does not get, with the reason. */
+/* Regions that cuDNN does not get, with the reason. */
 static void test_refusals(void **state) {
     static const Case cases[] = {
         {{1, 2, 1, 20, 20, 12, "bf16", .is_causal = false}, "its head size is no multiple of 8"},
