@@ -19,6 +19,7 @@
 #include "base/int_list.h"
 #include "base/integers.h"
 #include "cost/step/xla_memory.h"
+#include "cost/step/xla_rewrites.h"
 #include "lowering/program/program_edit.h"
 
 enum { MANY = -2, NONE = -1, SAME_ORDER = 1, MOST_IN_A_ROW = 500 };
@@ -39,32 +40,33 @@ typedef struct GraphBuilder {
     bool *is_wide;     /* [value]: a product or a sum over devices reads or makes it: 16-bit floats are f32 */
     int32_t *reader;   /* [value]: the one node that reads it, NONE or MANY */
     int32_t *in_a_row; /* [value]: operators of a fusion from it to the result */
+    int32_t *library;  /* [value]: the last node of its library fusion, or NONE */
     int32_t *seen;     /* [value]: the node that has visited it last */
     TransposedOperand *known; /* [value] */
     int32_t transposed[2];    /* the operands of the product that is added, or NONE */
-    int32_t *inputs;          /* of all nodes */
+    int32_t *queue;           /* operators that the present node takes in */
+    bool *is_queued_in_place;
+    int32_t queue_count;
+    int32_t *inputs; /* of all nodes */
     bool *is_in_place;
     int32_t input_count, input_capacity, place_capacity;
 } GraphBuilder;
 
-static const ProgramInstruction *producer_of(const Program *program, int32_t value) {
+const ProgramInstruction *xla_producer(const Program *program, int32_t value) {
     int32_t i = program->values[value].instruction;
     return i < 0 ? NULL : &program->instructions[i];
 }
 
-/* Returns the number of the node that makes a value: its own, or the first result of several. */
-static int32_t node_number(const Program *program, int32_t value) {
-    const ProgramInstruction *instruction = producer_of(program, value);
+int32_t xla_node_number(const Program *program, int32_t value) {
+    const ProgramInstruction *instruction = xla_producer(program, value);
     return !instruction || instruction->kind == PROGRAM_COLLECTIVE ? value : instruction->first_result;
 }
 
-/* Returns operand k of a node, and their number: a merged collective has one operand for each result. */
-static int32_t operand_count(const ProgramInstruction *instruction) {
+int32_t xla_operand_count(const ProgramInstruction *instruction) {
     return instruction->kind == PROGRAM_COLLECTIVE ? 1 : instruction->operand_count;
 }
 
-static int32_t operand_of(const Program *program, const ProgramInstruction *instruction, int32_t node,
-                          int32_t k) {
+int32_t xla_operand(const Program *program, const ProgramInstruction *instruction, int32_t node, int32_t k) {
     bool is_merged = instruction->kind == PROGRAM_COLLECTIVE;
     return program_viewed(program, instruction->operands[is_merged ? node - instruction->first_result : k]);
 }
@@ -73,17 +75,17 @@ static int32_t operand_of(const Program *program, const ProgramInstruction *inst
 static AmStatus visit(GraphBuilder *self, int32_t value, int32_t *stack, int32_t *next, AmError *error) {
     const Program *program = self->program;
     int32_t depth = 0;
-    value = node_number(program, program_viewed(program, value));
+    value = xla_node_number(program, program_viewed(program, value));
     if (self->seen[value] == 0) stack[depth++] = value, self->seen[value] = 1;
     while (depth > 0) {
         int32_t node = stack[depth - 1];
-        const ProgramInstruction *instruction = producer_of(program, node);
-        if (!instruction || next[node] == operand_count(instruction)) {
+        const ProgramInstruction *instruction = xla_producer(program, node);
+        if (!instruction || next[node] == xla_operand_count(instruction)) {
             self->order[self->order_count++] = node;
             depth--;
             continue;
         }
-        int32_t operand = node_number(program, operand_of(program, instruction, node, next[node]++));
+        int32_t operand = xla_node_number(program, xla_operand(program, instruction, node, next[node]++));
         if (self->seen[operand] > 0) continue;
         self->seen[operand] = 1;
         stack[depth++] = operand;
@@ -115,9 +117,9 @@ static bool is_taken_in(const ProgramInstruction *instruction) {
 }
 
 static bool is_constant(const Program *program, int32_t value) {
-    const ProgramInstruction *instruction = producer_of(program, program_viewed(program, value));
+    const ProgramInstruction *instruction = xla_producer(program, program_viewed(program, value));
     while (instruction && instruction->opcode == IR_BROADCAST)
-        instruction = producer_of(program, program_viewed(program, instruction->operands[0]));
+        instruction = xla_producer(program, program_viewed(program, instruction->operands[0]));
     return instruction && instruction->opcode == IR_CONSTANT;
 }
 
@@ -130,7 +132,9 @@ static bool is_expensive(const Program *program, const ProgramInstruction *instr
 }
 
 /* Returns whether a node can take the producers of its operands in. */
-static bool takes_in(const ProgramInstruction *instruction) {
+static bool takes_in(const GraphBuilder *self, const ProgramInstruction *instruction) {
+    if (self->library[instruction->first_result] != NONE) return false;
+    if (xla_is_split_reduction(self->program, instruction)) return false;
     bool reads = instruction->opcode == IR_REDUCE || instruction->opcode == IR_DYNAMIC_UPDATE_SLICE;
     return is_fusible(instruction) || (instruction->kind == PROGRAM_COMPUTE && reads);
 }
@@ -150,6 +154,16 @@ static void order_of_dot(int8_t *order, const IrDot *dot, int32_t rank, bool is_
     for (int32_t k = 0; !is_right && k < dot->contracting_count; k++) order[count++] = (int8_t)contracting[k];
 }
 
+/* Returns whether XLA runs a product as it is: batch dimensions first, one contracted and one free dimension
+ * at most (DotDecomposer). */
+static bool is_canonical(const IrDot *dot, int32_t left_rank, int32_t right_rank) {
+    bool is_leading = true;
+    for (int32_t k = 0; k < dot->batch_count; k++)
+        is_leading &= dot->lhs_batch[k] == k && dot->rhs_batch[k] == k;
+    return is_leading && dot->contracting_count == 1 && left_rank <= dot->batch_count + 2 &&
+           right_rank <= dot->batch_count + 2;
+}
+
 /* Returns a number of the order into which XLA brings operand o of a product before it runs: SAME_ORDER if it
  * reshapes it to a matrix alone; 0: it reads the operand as it is. Products of two matrices and windows of
  * the usual order need nothing. */
@@ -167,30 +181,36 @@ static uint64_t order_wanted(const Program *program, const ProgramInstruction *i
     }
     if (instruction->opcode != IR_DOT || rank < 3) return 0;
     const int64_t *sizes = program->values[instruction->operands[o]].shape.dimensions;
+    if (is_canonical(instruction->attributes->dot, program->values[instruction->operands[0]].shape.rank,
+                     program->values[instruction->operands[1]].shape.rank)) {
+        for (int32_t d = 0; d < instruction->attributes->dot->batch_count; d++)
+            if (sizes[d] == 1) return SAME_ORDER;
+        return 0;
+    }
     order_of_dot(order, instruction->attributes->dot, rank, o == 1);
     uint64_t number = 1;
     bool is_same = true;
-    int32_t last = -1, large = 0;
+    int32_t last = -1;
     for (int32_t k = 0; k < rank; k++) {
         if (sizes[order[k]] == 1) continue; /* XLA drops these dimensions of products */
         is_same &= order[k] > last;
         last = order[k];
         number = number * IR_MAX_RANK + (uint64_t)order[k];
-        large++;
     }
-    if (large < 3) return 0;
     return is_same ? SAME_ORDER : number;
 }
 
 /* Returns whether a cheap operator reads one array of the size of its result at most: XLA computes it again
  * in each reader that can take it in, also where others need its result in memory. */
-static bool is_unary(const Program *program, const ProgramInstruction *instruction) {
+static bool is_unary(const GraphBuilder *self, const ProgramInstruction *instruction) {
+    const Program *program = self->program;
+    if (self->library[instruction->first_result] != NONE) return false;
     if (!is_taken_in(instruction) || is_expensive(program, instruction)) return false;
     int64_t elements = ir_shape_elements(&program->values[instruction->first_result].shape);
     int32_t arrays = 0;
     for (int32_t k = 0; k < instruction->operand_count; k++) {
         int32_t operand = program_viewed(program, instruction->operands[k]);
-        const ProgramInstruction *producer = producer_of(program, operand);
+        const ProgramInstruction *producer = xla_producer(program, operand);
         bool repeats = producer && (producer->opcode == IR_BROADCAST || producer->opcode == IR_CONSTANT);
         arrays += !repeats && ir_shape_elements(&program->values[operand].shape) >= elements;
     }
@@ -208,14 +228,16 @@ static void find_buffers(GraphBuilder *self) {
     const Program *program = self->program;
     for (int32_t k = self->order_count - 1; k >= 0; k--) {
         int32_t node = self->order[k];
-        const ProgramInstruction *instruction = producer_of(program, node);
+        const ProgramInstruction *instruction = xla_producer(program, node);
         if (!instruction) {
             self->in_memory[node] = true;
             continue;
         }
+        int32_t library = instruction->result_count == 1 ? self->library[node] : NONE;
         bool fuses = is_taken_in(instruction) && !self->is_unfusible[node] && self->reader[node] != NONE;
-        if (fuses && is_expensive(program, instruction)) fuses = self->reader[node] != MANY;
-        fuses = fuses && self->in_a_row[node] < MOST_IN_A_ROW;
+        if (library != NONE) fuses = library != node;
+        else if (fuses && is_expensive(program, instruction)) fuses = self->reader[node] != MANY;
+        fuses = library != NONE ? fuses : fuses && self->in_a_row[node] < MOST_IN_A_ROW;
         for (int32_t r = 0; r < (instruction->kind == PROGRAM_COLLECTIVE ? 1 : instruction->result_count);
              r++)
             self->in_memory[node + r] = !fuses;
@@ -224,21 +246,26 @@ static void find_buffers(GraphBuilder *self) {
                            : instruction->collective->kind == PROGRAM_ALL_REDUCE ||
                                  instruction->collective->kind == PROGRAM_REDUCE_SCATTER;
         self->is_wide[node] |= is_wide;
-        for (int32_t o = 0; o < operand_count(instruction); o++) {
-            int32_t operand = operand_of(program, instruction, node, o);
+        for (int32_t o = 0; o < xla_operand_count(instruction); o++) {
+            int32_t operand = xla_operand(program, instruction, node, o);
             self->is_wide[operand] |= is_wide;
+            if (library != NONE) {
+                add_reader(self, operand, library);
+                self->is_unfusible[operand] |= self->library[operand] != library;
+                continue;
+            }
             if (fuses && self->in_a_row[operand] <= self->in_a_row[node])
                 self->in_a_row[operand] = self->in_a_row[node] + 1;
-            const ProgramInstruction *producer = producer_of(program, operand);
+            const ProgramInstruction *producer = xla_producer(program, operand);
             add_reader(self, operand, fuses ? self->reader[node] : node);
-            if (!fuses && self->reader[node] == MANY && is_unary(program, instruction))
+            if (!fuses && self->reader[node] == MANY && is_unary(self, instruction))
                 add_reader(self, operand, MANY);
             /* A fusion that repeats elements does not take in an expensive operator. */
             bool repeats = instruction->opcode == IR_BROADCAST && producer && is_fusible(producer) &&
                            is_expensive(program, producer);
             bool is_changed = instruction->opcode == IR_DYNAMIC_UPDATE_SLICE && o == 0;
             bool is_transposed = order_wanted(program, instruction, o) != 0;
-            if ((!takes_in(instruction) && !is_transposed) || repeats || is_changed)
+            if ((!takes_in(self, instruction) && !is_transposed) || repeats || is_changed)
                 self->is_unfusible[operand] = true;
         }
     }
@@ -254,49 +281,59 @@ static AmStatus add_input(GraphBuilder *self, int32_t buffer, bool in_place, AmE
     return AM_OK;
 }
 
-/* Adds the buffers that a node reads through the operators that it takes in. `in_place`: all of them so far
- * compute element by element. */
-static AmStatus add_inputs(GraphBuilder *self, XlaNode *node, int32_t value, bool in_place, AmError *error) {
+/* Adds the operand o of `value` to the inputs of a node, unless it is there. If the node takes it in, it is
+ * queued instead. `in_place`: all operators from `value` to the result compute element by element. */
+static AmStatus add_operand(GraphBuilder *self, XlaNode *node, int32_t value, int32_t o, bool in_place,
+                            AmError *error) {
     const Program *program = self->program;
-    const ProgramInstruction *instruction = producer_of(program, value);
-    for (int32_t o = 0; o < operand_count(instruction); o++) {
-        int32_t operand = operand_of(program, instruction, value, o);
-        bool computes = instruction->kind == PROGRAM_COMPUTE;
-        bool same = in_place && computes && ir_is_elementwise(instruction->opcode) &&
-                    ir_shape_bytes(&program->values[operand].shape) ==
-                        ir_shape_bytes(&program->values[node->value].shape);
-        if (value == node->value && computes && instruction->opcode != IR_SCATTER)
-            same |= instruction->opcode == IR_WHILE ||
-                    program_changed_operand(instruction, instruction->first_result) == o;
-        if (value == node->value && self->transposed[o & 1] != NONE && o < 2) {
-            TRY(add_input(self, self->transposed[o], false, error));
-            continue;
-        }
-        if (self->seen[operand] == node->value) {
-            for (int32_t k = node->input_count; k < self->input_count; k++)
-                if (self->inputs[k] == operand) self->is_in_place[k] &= same;
-            continue;
-        }
-        self->seen[operand] = node->value;
-        const ProgramInstruction *producer = producer_of(program, operand);
-        bool is_taken = takes_in(instruction) && producer && is_unary(program, producer);
-        if (!self->in_memory[operand] || is_taken) {
-            TRY(add_inputs(self, node, operand, same, error));
-            continue;
-        }
-        TRY(add_input(self, operand, same, error));
+    const ProgramInstruction *instruction = xla_producer(program, value);
+    int32_t operand = xla_operand(program, instruction, value, o);
+    bool computes = instruction->kind == PROGRAM_COMPUTE;
+    bool same = in_place && computes && ir_is_elementwise(instruction->opcode) &&
+                ir_shape_bytes(&program->values[operand].shape) ==
+                    ir_shape_bytes(&program->values[node->value].shape);
+    if (value == node->value && computes && instruction->opcode != IR_SCATTER)
+        same |= instruction->opcode == IR_WHILE ||
+                program_changed_operand(instruction, instruction->first_result) == o;
+    if (value == node->value && o < 2 && self->transposed[o] != NONE)
+        return add_input(self, self->transposed[o], false, error);
+    if (self->seen[operand] == node->value) {
+        for (int32_t k = node->input_count; k < self->input_count; k++)
+            if (self->inputs[k] == operand) self->is_in_place[k] &= same;
+        return AM_OK;
     }
+    self->seen[operand] = node->value;
+    const ProgramInstruction *producer = xla_producer(program, operand);
+    bool is_taken = takes_in(self, instruction) && producer && is_unary(self, producer);
+    if (self->in_memory[operand] && !is_taken) return add_input(self, operand, same, error);
+    self->queue[self->queue_count] = operand;
+    self->is_queued_in_place[self->queue_count++] = same;
     return AM_OK;
+}
+
+/* Adds the buffers that a node reads through the operators that it takes in, beginning with those that
+ * `value` reads: XLA appends the operands of an operator that it fuses to those of the fusion. */
+static AmStatus add_inputs(GraphBuilder *self, XlaNode *node, int32_t value, AmError *error) {
+    bool in_place = value == node->value;
+    self->queue_count = 0;
+    for (int32_t next = 0;; next++) {
+        const ProgramInstruction *instruction = xla_producer(self->program, value);
+        for (int32_t o = 0; o < xla_operand_count(instruction); o++)
+            TRY(add_operand(self, node, value, o, in_place, error));
+        if (next == self->queue_count) return AM_OK;
+        value = self->queue[next];
+        in_place = self->is_queued_in_place[next];
+    }
 }
 
 /* Returns the bytes of a value in memory, aligned; a reduce-scatter has those of its operand. */
 static int64_t buffer_bytes(const GraphBuilder *self, int32_t value) {
     const Program *program = self->program;
-    const ProgramInstruction *instruction = producer_of(program, value);
+    const ProgramInstruction *instruction = xla_producer(program, value);
     bool scatters = instruction && instruction->kind == PROGRAM_COLLECTIVE &&
                     instruction->collective->kind == PROGRAM_REDUCE_SCATTER;
     const IrShape *shape =
-        &program->values[scatters ? operand_of(program, instruction, value, 0) : value].shape;
+        &program->values[scatters ? xla_operand(program, instruction, value, 0) : value].shape;
     bool doubles = instruction && self->is_wide[value] && dtype_is_16bit_float(shape->type);
     int64_t bytes = ir_shape_bytes(shape) * (doubles ? 2 : 1);
     return (bytes + XLA_ALIGNMENT - 1) / XLA_ALIGNMENT * XLA_ALIGNMENT;
@@ -324,7 +361,7 @@ static AmStatus add_transposes(GraphBuilder *self, const ProgramInstruction *ins
         uint64_t number = o < instruction->operand_count ? order_wanted(self->program, instruction, o) : 0;
         self->transposed[o] = NONE;
         if (number == 0) continue;
-        int32_t operand = operand_of(self->program, instruction, instruction->first_result, o);
+        int32_t operand = xla_operand(self->program, instruction, instruction->first_result, o);
         if (number == SAME_ORDER && self->in_memory[operand]) continue;
         TransposedOperand *known = &self->known[operand];
         if (known->number != number) {
@@ -334,10 +371,10 @@ static AmStatus add_transposes(GraphBuilder *self, const ProgramInstruction *ins
             graph->value_of[known->buffer] = operand;
             graph->bytes[known->buffer] = buffer_bytes(self, operand);
             graph->node_of[known->buffer] = graph->node_count++;
-            const ProgramInstruction *producer = producer_of(self->program, operand);
-            bool is_taken = producer && is_unary(self->program, producer);
+            const ProgramInstruction *producer = xla_producer(self->program, operand);
+            bool is_taken = producer && is_unary(self, producer);
             if (self->in_memory[operand] && !is_taken) TRY(add_input(self, operand, false, error));
-            else TRY(add_inputs(self, node, operand, false, error));
+            else TRY(add_inputs(self, node, operand, error));
             node->input_count = self->input_count - node->input_count;
         }
         self->transposed[o] = known->buffer;
@@ -351,7 +388,7 @@ static AmStatus add_nodes(GraphBuilder *self, AmError *error) {
     for (int32_t v = 0; v < program->value_count; v++) self->seen[v] = NONE;
     for (int32_t k = 0; k < self->order_count; k++) {
         int32_t value = self->order[k];
-        const ProgramInstruction *instruction = producer_of(program, value);
+        const ProgramInstruction *instruction = xla_producer(program, value);
         if (!instruction || !self->in_memory[value] || instruction->opcode == IR_CONSTANT) continue;
         TRY(add_transposes(self, instruction, error));
         XlaNode *node = &graph->nodes[graph->node_count];
@@ -361,7 +398,7 @@ static AmStatus add_nodes(GraphBuilder *self, AmError *error) {
             graph->node_of[value + r] = graph->node_count;
             graph->bytes[value + r] = buffer_bytes(self, value + r);
         }
-        TRY(add_inputs(self, node, value, true, error));
+        TRY(add_inputs(self, node, value, error));
         node->input_count = self->input_count - node->input_count;
         TRY(xla_workspace(&node->workspace, instruction, error));
         if (ir_is_matrix_product(instruction->opcode) && instruction->operand_count > 2)
@@ -399,10 +436,10 @@ static AmStatus reshard_for_readers(GraphBuilder *self, AmError *error) {
         for (int32_t k = 0; k < graph->nodes[n].input_count; k++) {
             int32_t *input = (int32_t *)&graph->nodes[n].inputs[k], value = *input;
             const ProgramInstruction *producer =
-                value < program->value_count ? producer_of(program, value) : NULL;
+                value < program->value_count ? xla_producer(program, value) : NULL;
             if (!is_resharded(producer) || graph->is_output[value]) continue;
-            int32_t operand = operand_of(program, producer, value, 0);
-            if (!producer_of(program, operand)) {
+            int32_t operand = xla_operand(program, producer, value, 0);
+            if (!xla_producer(program, operand)) {
                 int32_t first = gathered[operand];
                 if (first == NONE) gathered[operand] = value;
                 bool is_same = first != NONE && first != value && graph->bytes[first] == graph->bytes[value];
@@ -477,10 +514,13 @@ int32_t xla_most_buffers(const Program *program) {
     return buffers;
 }
 
-AmStatus xla_graph(XlaGraph *graph, const Program *program, const XlaPair *pairs, int32_t pair_count,
+AmStatus xla_graph(XlaGraph *graph, const Program *original, const XlaPair *pairs, int32_t pair_count,
                    AmError *error) {
-    Arena *arena = program->arena;
-    int32_t count = program->value_count + 1, buffers = xla_most_buffers(program);
+    Arena *arena = original->arena;
+    Program *program = ARENA_ARRAY(arena, Program, 1);
+    if (!program) return am_fail_memory(error, (int64_t)sizeof *program);
+
+    int32_t count = original->value_count + 1, buffers = xla_most_buffers(original);
     GraphBuilder self = {.graph = graph,
                          .program = program,
                          .arena = arena,
@@ -491,10 +531,13 @@ AmStatus xla_graph(XlaGraph *graph, const Program *program, const XlaPair *pairs
                          .is_unfusible = ARENA_ARRAY(arena, bool, count),
                          .in_a_row = ARENA_ARRAY(arena, int32_t, count),
                          .reader = ARENA_ARRAY(arena, int32_t, count),
+                         .library = ARENA_ARRAY(arena, int32_t, count),
+                         .queue = ARENA_ARRAY(arena, int32_t, count),
+                         .is_queued_in_place = ARENA_ARRAY(arena, bool, count),
                          .seen = ARENA_ARRAY(arena, int32_t, count)};
     int32_t *stack = ARENA_ARRAY(arena, int32_t, count), *next = ARENA_ARRAY(arena, int32_t, count);
     *graph = (XlaGraph){.program = program,
-                        .buffer_count = 2 * program->value_count,
+                        .buffer_count = 2 * original->value_count,
                         .nodes = ARENA_ARRAY(arena, XlaNode, buffers),
                         .node_of = ARENA_ARRAY(arena, int32_t, buffers),
                         .value_of = ARENA_ARRAY(arena, int32_t, buffers),
@@ -503,11 +546,17 @@ AmStatus xla_graph(XlaGraph *graph, const Program *program, const XlaPair *pairs
                         .updated_by = ARENA_ARRAY(arena, int32_t, buffers),
                         .is_update = ARENA_ARRAY(arena, bool, buffers),
                         .copy_of = ARENA_ARRAY(arena, int32_t, buffers)};
-    if (arena->failed) return am_fail_memory(error, program->value_count);
+    if (arena->failed) return am_fail_memory(error, original->value_count);
     for (int32_t v = 0; v < buffers; v++) graph->node_of[v] = graph->updated_by[v] = graph->copy_of[v] = NONE;
-    for (int32_t v = 0; v < program->value_count; v++)
-        graph->value_of[v] = graph->value_of[program->value_count + v] = v;
+    for (int32_t v = 0; v < original->value_count; v++)
+        graph->value_of[v] = graph->value_of[original->value_count + v] = v;
     for (int32_t v = 0; v < count; v++) self.reader[v] = NONE;
+    for (int32_t k = 0; k < original->roles->output_count; k++)
+        if (original->outputs[k] >= 0)
+            graph->is_output[program_viewed(original, original->outputs[k])] = true;
+    for (int32_t k = 0; k < pair_count; k++)
+        graph->is_output[program_viewed(original, pairs[k].value)] = true;
+    TRY(xla_merge_equal(program, original, graph->is_output, error));
     for (int32_t k = 0; k < program->roles->output_count + pair_count; k++) {
         bool is_pair = k >= program->roles->output_count;
         int32_t value = is_pair ? pairs[k - program->roles->output_count].value : program->outputs[k];
@@ -516,6 +565,7 @@ AmStatus xla_graph(XlaGraph *graph, const Program *program, const XlaPair *pairs
         self.is_unfusible[value] = graph->is_output[value] = true;
         TRY(visit(&self, value, stack, next, error));
     }
+    TRY(xla_library_fusions(self.library, program, self.order, self.order_count, graph->is_output, error));
     find_buffers(&self);
     TRY(add_nodes(&self, error));
     for (int32_t k = 0; k < pair_count; k++) {
