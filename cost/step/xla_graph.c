@@ -22,7 +22,7 @@
 #include "cost/step/xla_rewrites.h"
 #include "lowering/program/program_edit.h"
 
-enum { MANY = -2, NONE = -1, SAME_ORDER = 1, MOST_IN_A_ROW = 500 };
+enum { MANY = -2, NONE = -1, SAME_ORDER = 1, GATHERED = 2, MOST_IN_A_ROW = 500 };
 
 /* The latest copy of a value in another order of dimensions, by order_wanted(). */
 typedef struct TransposedOperand {
@@ -42,9 +42,10 @@ typedef struct GraphBuilder {
     int32_t *in_a_row; /* [value]: operators of a fusion from it to the result */
     int32_t *library;  /* [value]: the last node of its library fusion, or NONE */
     int32_t *seen;     /* [value]: the node that has visited it last */
-    TransposedOperand *known; /* [value] */
-    int32_t transposed[2];    /* the operands of the product that is added, or NONE */
-    int32_t *queue;           /* operators that the present node takes in */
+    TransposedOperand *known;         /* [value] */
+    int32_t transposed[2];            /* the operands of the product that is added, or NONE */
+    int64_t *whole_bytes, *workspace; /* [value]: xla_partition() */
+    int32_t *queue;                   /* operators that the present node takes in */
     bool *is_queued_in_place;
     int32_t queue_count;
     int32_t *inputs; /* of all nodes */
@@ -165,19 +166,22 @@ static bool is_canonical(const IrDot *dot, int32_t left_rank, int32_t right_rank
 }
 
 /* Returns a number of the order into which XLA brings operand o of a product before it runs: SAME_ORDER if it
- * reshapes it to a matrix alone; 0: it reads the operand as it is. Products of two matrices and windows of
- * the usual order need nothing. */
-static uint64_t order_wanted(const Program *program, const ProgramInstruction *instruction, int32_t o) {
+ * reshapes it to a matrix alone; GATHERED: from all devices; 0: it reads the operand as it is. Products of
+ * two matrices and windows of the usual order need nothing. */
+static uint64_t order_wanted(const GraphBuilder *self, const ProgramInstruction *instruction, int32_t o) {
+    const Program *program = self->program;
     int8_t order[IR_MAX_RANK];
     if (o > 1 || instruction->kind != PROGRAM_COMPUTE) return 0;
     int32_t rank = program->values[instruction->operands[o]].shape.rank;
+    if (instruction->opcode == IR_CONVOLUTION && self->whole_bytes[instruction->first_result] > 0)
+        return GATHERED;
     if (instruction->opcode == IR_CONVOLUTION) {
         const IrConvolution *windows = instruction->attributes->convolution;
         bool is_usual =
             o == 0 ? windows->input_batch == 0 && windows->input_feature == rank - 1
                    : windows->kernel_input_feature == rank - 2 && windows->kernel_output_feature == rank - 1;
         int64_t first = o == 0 ? windows->input_batch : windows->kernel_input_feature;
-        return is_usual ? 0 : (uint64_t)(2 + first * IR_MAX_RANK + o);
+        return is_usual ? 0 : (uint64_t)(3 + first * IR_MAX_RANK + o);
     }
     if (instruction->opcode != IR_DOT || rank < 3) return 0;
     const int64_t *sizes = program->values[instruction->operands[o]].shape.dimensions;
@@ -264,7 +268,7 @@ static void find_buffers(GraphBuilder *self) {
             bool repeats = instruction->opcode == IR_BROADCAST && producer && is_fusible(producer) &&
                            is_expensive(program, producer);
             bool is_changed = instruction->opcode == IR_DYNAMIC_UPDATE_SLICE && o == 0;
-            bool is_transposed = order_wanted(program, instruction, o) != 0;
+            bool is_transposed = order_wanted(self, instruction, o) != 0;
             if ((!takes_in(self, instruction) && !is_transposed) || repeats || is_changed)
                 self->is_unfusible[operand] = true;
         }
@@ -335,7 +339,7 @@ static int64_t buffer_bytes(const GraphBuilder *self, int32_t value) {
     const IrShape *shape =
         &program->values[scatters ? xla_operand(program, instruction, value, 0) : value].shape;
     bool doubles = instruction && self->is_wide[value] && dtype_is_16bit_float(shape->type);
-    int64_t bytes = ir_shape_bytes(shape) * (doubles ? 2 : 1);
+    int64_t bytes = larger_integer(ir_shape_bytes(shape), self->whole_bytes[value]) * (doubles ? 2 : 1);
     return (bytes + XLA_ALIGNMENT - 1) / XLA_ALIGNMENT * XLA_ALIGNMENT;
 }
 
@@ -358,7 +362,7 @@ static int64_t pool_workspace(const GraphBuilder *self, const ProgramInstruction
 static AmStatus add_transposes(GraphBuilder *self, const ProgramInstruction *instruction, AmError *error) {
     XlaGraph *graph = self->graph;
     for (int32_t o = 0; o < 2; o++) {
-        uint64_t number = o < instruction->operand_count ? order_wanted(self->program, instruction, o) : 0;
+        uint64_t number = o < instruction->operand_count ? order_wanted(self, instruction, o) : 0;
         self->transposed[o] = NONE;
         if (number == 0) continue;
         int32_t operand = xla_operand(self->program, instruction, instruction->first_result, o);
@@ -369,7 +373,8 @@ static AmStatus add_transposes(GraphBuilder *self, const ProgramInstruction *ins
             XlaNode *node = &graph->nodes[graph->node_count];
             *node = (XlaNode){.value = known->buffer, .result_count = 1, .input_count = self->input_count};
             graph->value_of[known->buffer] = operand;
-            graph->bytes[known->buffer] = buffer_bytes(self, operand);
+            graph->bytes[known->buffer] =
+                number == GATHERED ? xla_whole_bytes(self->program, operand) : buffer_bytes(self, operand);
             graph->node_of[known->buffer] = graph->node_count++;
             const ProgramInstruction *producer = xla_producer(self->program, operand);
             bool is_taken = producer && is_unary(self, producer);
@@ -401,6 +406,7 @@ static AmStatus add_nodes(GraphBuilder *self, AmError *error) {
         TRY(add_inputs(self, node, value, error));
         node->input_count = self->input_count - node->input_count;
         TRY(xla_workspace(&node->workspace, instruction, error));
+        node->workspace += self->workspace[value];
         if (ir_is_matrix_product(instruction->opcode) && instruction->operand_count > 2)
             node->workspace =
                 buffer_bytes(self, value) * (sbp_has_partial(program->values[value].state) ? 2 : 1);
@@ -532,6 +538,8 @@ AmStatus xla_graph(XlaGraph *graph, const Program *original, const XlaPair *pair
                          .in_a_row = ARENA_ARRAY(arena, int32_t, count),
                          .reader = ARENA_ARRAY(arena, int32_t, count),
                          .library = ARENA_ARRAY(arena, int32_t, count),
+                         .whole_bytes = ARENA_ARRAY(arena, int64_t, count),
+                         .workspace = ARENA_ARRAY(arena, int64_t, count),
                          .queue = ARENA_ARRAY(arena, int32_t, count),
                          .is_queued_in_place = ARENA_ARRAY(arena, bool, count),
                          .seen = ARENA_ARRAY(arena, int32_t, count)};
@@ -557,6 +565,7 @@ AmStatus xla_graph(XlaGraph *graph, const Program *original, const XlaPair *pair
     for (int32_t k = 0; k < pair_count; k++)
         graph->is_output[program_viewed(original, pairs[k].value)] = true;
     TRY(xla_merge_equal(program, original, graph->is_output, error));
+    xla_partition(program, self.whole_bytes, self.workspace);
     for (int32_t k = 0; k < program->roles->output_count + pair_count; k++) {
         bool is_pair = k >= program->roles->output_count;
         int32_t value = is_pair ? pairs[k - program->roles->output_count].value : program->outputs[k];

@@ -96,7 +96,8 @@ static bool is_same_operator(const EqualFinder *self, const ProgramInstruction *
     const Program *program = self->program;
     const IrShape *shape = &program->values[a->first_result].shape,
                   *other = &program->values[b->first_result].shape;
-    if (a->opcode != b->opcode || a->operand_count != b->operand_count) return false;
+    if (a->kind != b->kind || a->opcode != b->opcode || a->operand_count != b->operand_count) return false;
+    if (a->kind == PROGRAM_VIEW) return a->operands[0] == b->operands[0] && ir_shape_equal(shape, other);
     for (int32_t k = 0; k < a->operand_count; k++)
         if (self->core[a->operands[k]] != self->core[b->operands[k]]) return false;
     if (a->opcode == IR_BROADCAST) {
@@ -161,7 +162,8 @@ AmStatus xla_merge_equal(Program *merged, const Program *program, const bool *is
             if (repeats) become_view(own, operands, operands[0]);
             continue;
         }
-        if (!is_mergeable(own) || is_output[value]) continue;
+        bool is_view = own->kind == PROGRAM_VIEW && !result->place;
+        if ((!is_view && !is_mergeable(own)) || is_output[value]) continue;
         int32_t *bucket = &table[hash & (uint64_t)(size - 1)], equal = *bucket;
         while (equal >= 0 && !is_same_operator(&self, &merged->instructions[equal], own)) equal = next[equal];
         if (equal < 0) {
@@ -174,6 +176,92 @@ AmStatus xla_merge_equal(Program *merged, const Program *program, const bool *is
         else become_view(own, operands, same);
     }
     return AM_OK;
+}
+
+/* ---- operators that XLA does not run in shards ---- */
+
+/* Returns the shape of which a value is a shard; NULL: it is not known. */
+static const IrShape *whole_shape(const Program *program, int32_t value) {
+    const IrInstruction *origin = ir_instruction(program->module, program->values[value].origin);
+    const IrShape *shape = &origin->shape, *shard = &program->values[value].shape;
+    if (shape->type != shard->type || shape->rank != shard->rank) return NULL; /* part of a tuple */
+    for (int32_t d = 0; d < shape->rank; d++)
+        if (shard->dimensions[d] > shape->dimensions[d]) return NULL;
+    return shape;
+}
+
+int64_t xla_whole_bytes(const Program *program, int32_t value) {
+    const IrShape *shape = whole_shape(program, value);
+    return ir_shape_bytes(shape ? shape : &program->values[value].shape);
+}
+
+/* Returns whether a reshape joins dimensions of which one is split, beside the first of size above 1. */
+static bool joins_split(const IrShape *from, const IrShape *to, const IrShape *shard) {
+    int32_t d = 0, e = 0;
+    while (d < from->rank) {
+        int64_t size = 1, other = 1;
+        bool is_first = true, is_split = false;
+        do {
+            if (size <= other && d < from->rank) {
+                is_split |= !is_first && shard->dimensions[d] < from->dimensions[d];
+                is_first &= from->dimensions[d] == 1;
+                size *= from->dimensions[d++];
+            } else if (e < to->rank) {
+                other *= to->dimensions[e++];
+            } else {
+                return is_split;
+            }
+        } while (size != other);
+        if (is_split) return true;
+    }
+    return false;
+}
+
+/* Returns whether XLA runs a convolution with groups as a whole on each device. */
+static bool runs_whole(const Program *program, const ProgramInstruction *instruction) {
+    const IrInstruction *origin = ir_instruction(program->module, instruction->origin);
+    if (origin->opcode != IR_CONVOLUTION) return false;
+    const IrConvolution *windows = origin->attributes->convolution;
+    const IrShape *whole = whole_shape(program, instruction->operands[0]);
+    const IrShape *kernel = whole_shape(program, instruction->operands[1]);
+    if (windows->feature_group_count == 1 || !whole || !kernel) return false;
+    int64_t features = whole->dimensions[windows->input_feature];
+    int64_t own = program->values[instruction->operands[0]].shape.dimensions[windows->input_feature];
+    int64_t own_kernel =
+        program->values[instruction->operands[1]].shape.dimensions[windows->kernel_output_feature];
+    bool splits = own < features || own_kernel < kernel->dimensions[windows->kernel_output_feature];
+    bool by_all = features / own == program->mesh->device_count &&
+                  windows->feature_group_count % program->mesh->device_count == 0;
+    return splits && !by_all && windows->feature_group_count < features;
+}
+
+void xla_partition(Program *merged, int64_t *bytes, int64_t *workspace) {
+    static const ProgramCollective gather = {.kind = PROGRAM_ALL_GATHER};
+    for (int32_t i = 0; i < merged->instruction_count; i++) {
+        ProgramInstruction *own = &merged->instructions[i];
+        int32_t value = own->first_result;
+        if (own->kind == PROGRAM_VIEW && !merged->values[value].place) {
+            const IrShape *from = whole_shape(merged, own->operands[0]), *to = whole_shape(merged, value);
+            if (!from || !to || ir_shape_elements(from) != ir_shape_elements(to)) continue;
+            if (!joins_split(from, to, &merged->values[own->operands[0]].shape)) continue;
+            own->kind = PROGRAM_COLLECTIVE;
+            own->collective = &gather;
+            bytes[value] = workspace[value] = ir_shape_bytes(to);
+        } else if (program_gathers(own) && own->collective->movements) {
+            for (int32_t k = 0; k < own->result_count; k++) {
+                const IrShape *shape = &merged->values[value + k].shape;
+                bool is_first = true;
+                for (int32_t d = 0; d < own->collective->movements[k].dimension; d++)
+                    is_first &= shape->dimensions[d] == 1;
+                if (!is_first) workspace[value + k] = ir_shape_bytes(shape);
+            }
+        } else if (own->kind == PROGRAM_COMPUTE && own->opcode == IR_CONVOLUTION && runs_whole(merged, own)) {
+            bytes[value] = ir_shape_bytes(&ir_instruction(merged->module, own->origin)->shape);
+        } else if (own->kind == PROGRAM_COMPUTE && own->opcode == IR_DOT && own->operand_count == 2 &&
+                   own->attributes->dot->contracting_count == 0) {
+            own->opcode = IR_MULTIPLY;
+        }
+    }
 }
 
 /* ---- fusions of a library ---- */

@@ -18,6 +18,18 @@
 /* Copies a program into `*merged`, with the values, regions and arena of `program`, so that readers of equal
  * values read the first one. Dimensions of size 1 make no difference. Outputs are kept. */
 AmStatus xla_merge_equal(Program *merged, const Program *program, const bool *is_output, AmError *error);
+/* Changes a merged program where XLA's partitioner, or the passes after it, run other operators. `bytes` and
+ * `workspace`, both [value]: bytes that the result has where it is no shard, and that the operator has beside
+ * it; 0 elsewhere.
+ *
+ * - A reshape that joins dimensions of which one but the first is split gathers its operand.
+ * - A convolution with groups that some devices split runs as a whole on each, unless each group has one
+ *   feature or all devices split the groups alone.
+ * - A gathered array has a copy in another layout, unless its first dimension is the gathered one.
+ * - A product without contracted dimensions is a multiplication. */
+void xla_partition(Program *merged, int64_t *bytes, int64_t *workspace);
+/* Returns the bytes of the array of which a value is a shard. */
+int64_t xla_whole_bytes(const Program *program, int32_t value);
 /* Sets fusion[value], for all values of the program, to the last node of the library fusion that computes it;
  * -1: none does. `order`: the nodes, producers first. `is_output`: values that are alive at the end. */
 AmStatus xla_library_fusions(int32_t *fusion, const Program *program, const int32_t *order,
