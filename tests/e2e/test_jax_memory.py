@@ -59,6 +59,43 @@ def perceptron(widths, rows):
     return descend(loss), (state, np.zeros((rows, widths[0]), np.float32), np.zeros(rows, np.int32))
 
 
+def grouped(channels, groups, size, rows):
+    random = np.random.default_rng(6)
+    state = {"first": random.normal(size=(3, 3, 3, channels)).astype(np.float32),
+             "second": random.normal(size=(3, 3, channels // groups, channels)).astype(np.float32),
+             "head": random.normal(size=(channels, 8)).astype(np.float32)}
+
+    def convolved(x, kernel, count):
+        return jax.nn.relu(jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", feature_group_count=count,
+                                                        dimension_numbers=("NHWC", "HWIO", "NHWC")))
+
+    def loss(state, x, y):
+        x = convolved(convolved(x, state["first"], 1), state["second"], groups)
+        return entropy(x.mean((1, 2)) @ state["head"], y)
+
+    return descend(loss), (state, np.zeros((rows, size, size, 3), np.float32), np.zeros(rows, np.int32))
+
+
+def clipped(width, rows, decay):
+    """Layers with the norm of the weights in the loss, or whose gradients are clipped by their norm."""
+    random = np.random.default_rng(7)
+    state = [random.normal(size=(width, columns)).astype(np.float32) for columns in (width, width, 8)]
+
+    def squares(values):
+        return sum(jax.numpy.vdot(value, value) for value in values)
+
+    def loss(state, x, y):
+        out = jax.numpy.tanh(jax.numpy.tanh(x @ state[0]) @ state[1]) @ state[2]
+        return entropy(out, y) + decay * squares(state)
+
+    def step(state, x, y):
+        value, gradients = jax.value_and_grad(loss)(state, x, y)
+        scale = 1.0 if decay else jax.numpy.minimum(1.0, jax.lax.rsqrt(squares(gradients)))
+        return jax.tree.map(lambda weight, gradient: weight - 0.1 * scale * gradient, state, gradients), value
+
+    return step, (state, np.zeros((rows, width), np.float32), np.zeros(rows, np.int32))
+
+
 def normalised(channels, size, rows):
     """A convolution, and a norm over the batch that is learned."""
     random = np.random.default_rng(5)
@@ -147,6 +184,9 @@ FURTHER = {
     "strided convolutions": lambda: convolutions([4, 8, 24, 48], 24, 16, 2),
     "norm of the batch": lambda: normalised(32, 16, 32),
     "wide norm of the batch": lambda: normalised(64, 32, 32),
+    "convolutions with groups": lambda: grouped(32, 4, 16, 32),
+    "weights in the loss": lambda: clipped(256, 64, 0.01),
+    "clipped gradients": lambda: clipped(256, 64, 0.0),
     "gated": lambda: gated(3, 96, 64),
     "long transformer": lambda: transformer(3, 48, 6, 8, 40, 64),
     "wide transformer": lambda: transformer(1, 64, 2, 32, 12, 200),
