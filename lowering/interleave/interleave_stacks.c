@@ -140,12 +140,11 @@ static SbpState with_places_state(SbpState state, int32_t dimension) {
 static AmStatus add_place(Program *body, int32_t kept, int32_t *place, AmError *error) {
     static const IrAttributes none;
     Arena *arena = body->arena;
-    int32_t count = body->instruction_count, iteration = body->parameters[0];
-    ProgramInstruction *instructions = ARENA_ARRAY(arena, ProgramInstruction, count + 3);
+    int32_t iteration = body->parameters[0];
     IrLiteral *literal = ARENA_ARRAY(arena, IrLiteral, 1);
     int64_t *number = ARENA_ARRAY(arena, int64_t, 1);
     int32_t *operands = ARENA_ARRAY(arena, int32_t, 2);
-    if (arena->failed) return am_fail_memory(error, count);
+    if (arena->failed) return am_fail_memory(error, (int64_t)sizeof *literal);
     ProgramValue scalar = body->values[iteration];
     scalar.kind = PROGRAM_VALUE_TEMPORARY;
     scalar.offset = -1;
@@ -154,7 +153,9 @@ static AmStatus add_place(Program *body, int32_t kept, int32_t *place, AmError *
     operands[0] = iteration;
     operands[1] = program_add_value(body, &scalar);
     *place = program_add_value(body, &scalar);
-    if (arena->failed) return am_fail_memory(error, count);
+    if (arena->failed) return am_fail_memory(error, body->value_count);
+    TRY(program_insert(body, 0, 2, error));
+    ProgramInstruction *instructions = body->instructions;
     ProgramInstruction made = {.kind = PROGRAM_COMPUTE,
                                .origin = scalar.origin,
                                .result_count = 1,
@@ -169,12 +170,7 @@ static AmStatus add_place(Program *body, int32_t kept, int32_t *place, AmError *
     instructions[1].operand_count = 2;
     instructions[1].operands = operands;
     instructions[1].first_result = *place;
-    memcpy(instructions + 2, body->instructions, sizeof *instructions * (size_t)count);
-    body->instructions = instructions;
-    body->instruction_count = body->instruction_capacity = count + 2;
-    for (int32_t i = 0; i < count + 2; i++)
-        for (int32_t r = 0; r < instructions[i].result_count; r++)
-            body->values[instructions[i].first_result + r].instruction = i;
+    program_number_producers(body, 0);
     return AM_OK;
 }
 
@@ -323,46 +319,53 @@ static AmStatus drop_unused(Program *program, AmError *error) {
     return program_relist(program, list, kept, error);
 }
 
-/* Replaces the first loop's initial array by a scalar repeated into the smaller shape, right before the
- * loop. */
-static AmStatus shrink_initial(Program *program, int32_t *first, int32_t *second, int32_t p,
-                               const LoopStack *stack, AmError *error) {
-    Arena *arena = program->arena;
-    ARENA_RESERVE(arena, program->instructions, program->instruction_count, program->instruction_capacity);
-    if (arena->failed) return am_fail_memory(error, program->instruction_count);
-    ProgramInstruction *loop = &program->instructions[*first];
-    int32_t old = loop->operands[p];
-    int32_t *operands = ARENA_ARRAY(arena, int32_t, loop->operand_count + 1);
-    ProgramValue value = program->values[old];
-    ProgramInstruction repeat = program->instructions[value.instruction];
-    value.shape = with_places(arena, &value.shape, stack->dimension, stack->kept);
-    value.state = with_places_state(value.state, stack->dimension);
-    int32_t made = program_add_value(program, &value);
-    if (arena->failed) return am_fail_memory(error, loop->operand_count);
-    memcpy(operands, loop->operands, sizeof *operands * (size_t)loop->operand_count);
-    operands[p] = made;
-    loop->operands = operands;
-    repeat.first_result = made;
-    memmove(loop + 1, loop, sizeof *loop * (size_t)(program->instruction_count - *first));
-    *loop = repeat;
-    program->instruction_count++;
-    for (int32_t i = *first; i < program->instruction_count; i++)
-        for (int32_t r = 0; r < program->instructions[i].result_count; r++)
-            program->values[program->instructions[i].first_result + r].instruction = i;
-    ++*first;
-    ++*second;
+/* The operands of both loops and the instructions before the first one, as they become. */
+typedef struct NewOperands {
+    int32_t *first, *second; /* operands of the loops */
+    ProgramInstruction
+        *repeats; /* [count] scalars repeated into smaller arrays, right before the first loop */
+    int32_t count;
+} NewOperands;
+
+static AmStatus begin_operands(NewOperands *operands, const JoinedLoops *loops, int32_t stacks,
+                               AmError *error) {
+    Program *program = loops->program;
+    ProgramInstruction *first = &program->instructions[loops->first];
+    ProgramInstruction *second = &program->instructions[loops->second];
+    *operands = (NewOperands){.first = ARENA_ARRAY(program->arena, int32_t, first->operand_count + 1),
+                              .second = ARENA_ARRAY(program->arena, int32_t, second->operand_count + 1),
+                              .repeats = ARENA_ARRAY(program->arena, ProgramInstruction, stacks + 1)};
+    if (program->arena->failed) return am_fail_memory(error, first->operand_count + second->operand_count);
+    memcpy(operands->first, first->operands, sizeof *first->operands * (size_t)first->operand_count);
+    memcpy(operands->second, second->operands, sizeof *second->operands * (size_t)second->operand_count);
+    first->operands = operands->first;
+    second->operands = operands->second;
     return AM_OK;
 }
 
-/* Replaces the loop's operand, a view of `value`, by `value` itself. */
-static AmStatus read_directly(Program *program, int32_t loop, int32_t operand, int32_t value,
-                              AmError *error) {
-    ProgramInstruction *instruction = &program->instructions[loop];
-    int32_t *operands = ARENA_ARRAY(program->arena, int32_t, instruction->operand_count + 1);
-    if (!operands) return am_fail_memory(error, instruction->operand_count);
-    memcpy(operands, instruction->operands, sizeof *operands * (size_t)instruction->operand_count);
-    operands[operand] = value;
-    instruction->operands = operands;
+/* Puts the repeated scalars before the first loop. */
+static AmStatus end_operands(const NewOperands *operands, JoinedLoops *loops, AmError *error) {
+    Program *program = loops->program;
+    TRY(program_insert(program, loops->first, operands->count, error));
+    memcpy(program->instructions + loops->first, operands->repeats,
+           sizeof *operands->repeats * (size_t)operands->count);
+    program_number_producers(program, loops->first);
+    loops->first += operands->count;
+    loops->second += operands->count;
+    return AM_OK;
+}
+
+/* Replaces the first loop's initial array, operand p, by a scalar repeated into the smaller shape. */
+static AmStatus shrink_initial(NewOperands *operands, Program *program, int32_t p, const LoopStack *stack,
+                               AmError *error) {
+    ProgramValue value = program->values[operands->first[p]];
+    ProgramInstruction *repeat = &operands->repeats[operands->count];
+    *repeat = program->instructions[value.instruction];
+    value.shape = with_places(program->arena, &value.shape, stack->dimension, stack->kept);
+    value.state = with_places_state(value.state, stack->dimension);
+    operands->first[p] = repeat->first_result = program_add_value(program, &value);
+    if (program->arena->failed) return am_fail_memory(error, program->value_count);
+    operands->count++;
     return AM_OK;
 }
 
@@ -405,6 +408,7 @@ AmStatus stacks_shrink(JoinedLoops *loops, const LoopStack *stacks, int32_t coun
     Program *reads = program->instructions[loops->second].regions.programs[0];
     Insertions in_writes, in_reads;
     Places places = {.kept = {loops->iterations}, .count = 1};
+    NewOperands operands;
     int32_t place;
     places.in_first[0] = writes->parameters[0];
     places.in_second[0] = reads->parameters[0];
@@ -414,6 +418,7 @@ AmStatus stacks_shrink(JoinedLoops *loops, const LoopStack *stacks, int32_t coun
     int32_t added = 2 * (places.count - 1);
     TRY(begin_insertions(&in_writes, writes, error));
     TRY(begin_insertions(&in_reads, reads, error));
+    TRY(begin_operands(&operands, loops, count, error));
     for (int32_t k = 0; k < count; k++) {
         const LoopStack *stack = &stacks[k];
         if (!changes(stack, loops->iterations)) continue;
@@ -430,14 +435,15 @@ AmStatus stacks_shrink(JoinedLoops *loops, const LoopStack *stacks, int32_t coun
             array->shape = with_places(program->arena, &array->shape, stack->dimension, stack->kept);
             array->state = with_places_state(array->state, stack->dimension);
             set_shape(first_loop, p, array);
-            TRY(shrink_initial(program, &loops->first, &loops->second, p, stack, error));
+            TRY(shrink_initial(&operands, program, p, stack, error));
         }
         TRY(redirect_readers(reads, &in_reads, &loops->in_second, added, in_second, stack,
                              places.in_second[place], error));
         set_shape(&program->instructions[loops->second], stack->operand, &program->values[result]);
-        TRY(read_directly(program, loops->second, stack->operand, result, error));
+        operands.second[stack->operand] = result;
         if (program->arena->failed) return am_fail_memory(error, 0);
     }
+    TRY(end_operands(&operands, loops, error));
     TRY(end_insertions(&in_writes, writes, error));
     TRY(end_insertions(&in_reads, reads, error));
     TRY(drop_unused(writes, error));

@@ -11,6 +11,28 @@ int32_t program_add_value(Program *program, const ProgramValue *value) {
     return program->value_count++;
 }
 
+AmStatus program_insert(Program *program, int32_t place, int32_t more, AmError *error) {
+    int32_t count = program->instruction_count, room = count + more;
+    const size_t size = sizeof *program->instructions;
+    if (room > program->instruction_capacity) {
+        room += room / 4;
+        program->instructions = arena_grow(program->arena, program->instructions,
+                                           size * (size_t)program->instruction_capacity, size * (size_t)room);
+        if (!program->instructions) return am_fail_memory(error, (int64_t)size * room);
+        program->instruction_capacity = room;
+    }
+    ProgramInstruction *at = program->instructions + place;
+    memmove(at + more, at, size * (size_t)(count - place));
+    program->instruction_count += more;
+    return AM_OK;
+}
+
+void program_number_producers(Program *program, int32_t first) {
+    for (int32_t i = first; i < program->instruction_count; i++)
+        for (int32_t r = 0; r < program->instructions[i].result_count; r++)
+            program->values[program->instructions[i].first_result + r].instruction = i;
+}
+
 AmStatus program_uses(ProgramUses *uses, Arena *arena, const Program *program, AmError *error) {
     int32_t values = program->value_count, total = 0;
     *uses = (ProgramUses){.producer = ARENA_ARRAY(arena, int32_t, values + 1),
@@ -55,8 +77,6 @@ AmStatus program_relist(Program *program, const int32_t *list, int32_t count, Am
     for (int32_t k = 0; k < count; k++) instructions[k] = before[list[k]];
     arena_free(&scratch);
     program->instruction_count = count;
-    for (int32_t k = 0; k < count; k++)
-        for (int32_t r = 0; r < instructions[k].result_count; r++)
-            program->values[instructions[k].first_result + r].instruction = k;
+    program_number_producers(program, 0);
     return AM_OK;
 }

@@ -13,6 +13,11 @@ typedef struct ProgramUses {
 
 /* Adds a value that has its own memory. Returns its number. */
 int32_t program_add_value(Program *program, const ProgramValue *value);
+/* Makes room for `more` instructions and opens a gap for them before instruction `place`: the list has them
+ * then, and the caller fills them in and renumbers the producers (program_number_producers()). */
+AmStatus program_insert(Program *program, int32_t place, int32_t more, AmError *error);
+/* Sets the producers of the results of instructions from `first` on. */
+void program_number_producers(Program *program, int32_t first);
 /* Finds producers and users of all values, in the arena. */
 AmStatus program_uses(ProgramUses *uses, Arena *arena, const Program *program, AmError *error);
 /* Returns the value of which `value` is a view, or `value` itself. */

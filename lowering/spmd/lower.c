@@ -532,7 +532,7 @@ AmStatus lower_begin(Lowering *self, const IrRoles *roles, int32_t computation, 
     int32_t count = 0; /* instructions that this stage holds */
     for (int32_t i = body->first; i < body->first + body->count; i++)
         count += !self->stages || lower_holds(self, i);
-    int32_t room = count + count / 4 + 8;
+    int32_t room = count + count / 4 + 8, value_room = room + room / 4;
     int32_t first_rank = self->stages    ? self->stages->map->first_rank[self->stages->stage]
                          : self->program ? self->program->first_rank /* the caller's */
                                          : 0;
@@ -544,13 +544,14 @@ AmStatus lower_begin(Lowering *self, const IrRoles *roles, int32_t computation, 
                          .device = self->device,
                          .execution.fuses_rows = self->fuses_rows,
                          .first_rank = first_rank,
-                         .values = ARENA_ARRAY_RAW(self->arena, ProgramValue, room),
+                         .values = ARENA_ARRAY_RAW(self->arena, ProgramValue, value_room),
                          .instructions = ARENA_ARRAY_RAW(self->arena, ProgramInstruction, room)};
-    self->states = ARENA_ARRAY_RAW(self->scratch, LoweredState, room);
+    self->states = ARENA_ARRAY_RAW(self->scratch, LoweredState, value_room);
     if (!self->is_uneven) self->is_uneven = ARENA_ARRAY(self->arena, bool, 1);
     if (!self->memo) self->memo = ARENA_ARRAY(self->arena, LowerMemo, 1);
     if (self->arena->failed || !self->states) return am_fail_memory(error, room);
-    program->value_capacity = program->instruction_capacity = self->state_capacity = room;
+    program->value_capacity = self->state_capacity = value_room;
+    program->instruction_capacity = room;
     self->program = program;
     self->put_off = NULL;
     self->put_off_count = self->put_off_capacity = self->transfers = 0;
@@ -622,8 +623,8 @@ static AmStatus lower_stage(Program **program, Arena *arena, const PlanContext *
                      .stages = stages,
                      .device = device,
                      .fuses_rows = plan_context_whole(context)->unfused != NULL,
-                     .newest = ARENA_ARRAY(arena, int32_t, context->rules->count + 1)};
-    if (arena->failed) return am_fail_memory(error, context->rules->count);
+                     .newest = ARENA_ARRAY(&scratch, int32_t, context->rules->count + 1)};
+    if (!self.newest) return am_fail_memory(error, context->rules->count);
     for (int32_t i = 0; i < context->rules->count; i++) self.newest[i] = -1;
     AmStatus status = lower_begin(&self, context->roles, module->entry, error);
     if (status == AM_OK) status = lower_parameters(&self, error);
@@ -644,14 +645,18 @@ AmStatus plan_lower(Program **program, Arena *arena, const PlanContext *context,
 AmStatus plan_lower_stage(Program **program, Arena *arena, const AssignedStages *all, int32_t stage,
                           int32_t device, AmError *error) {
     int32_t count = all->context->rules->count;
+    Arena scratch = {0};
     LoweredStages stages = {.context = all->context,
                             .map = all->map,
                             .assignments = all->assignments,
                             .stage = stage,
                             .schedule = all->schedule,
-                            .awaited = ARENA_ARRAY(arena, StageSet, count + 1)};
+                            .awaited = ARENA_ARRAY(&scratch, StageSet, count + 1)};
     if (!stages.awaited) return am_fail_memory(error, count);
-    return lower_stage(program, arena, all->context, all->assignments[stage], &stages, device, error);
+    AmStatus status =
+        lower_stage(program, arena, all->context, all->assignments[stage], &stages, device, error);
+    arena_free(&scratch);
+    return status;
 }
 
 AmStatus plan_lower_chunks(Program **program, Arena *arena, const AssignedStages *all, int32_t stage,
