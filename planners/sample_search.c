@@ -104,6 +104,7 @@ static AmStatus join_recomputation(PlanRecomputation *all, Arena *arena, const P
 
 /* State of the plans moved so far. */
 typedef struct MovedPlans {
+    const Plan *plans[MOST_MOVED];
     int32_t count;
     double seconds; /* of the fastest one that does not fit: less memory may make it fit */
     double share;   /* the part of the memory limit that this one may use on the sample */
@@ -141,7 +142,7 @@ static AmStatus move_plan(SearchContext *self, MovedPlans *moved, const PlanSamp
     if (status == AM_OK) status = simulation_predict(plan, self->arena, simulation, error);
     if (status == AM_OK) {
         self->budget.used++;
-        moved->count++;
+        moved->plans[moved->count++] = plan;
         if (!simulation->fit.fits && simulation->step_seconds < moved->seconds) {
             moved->seconds = simulation->step_seconds;
             moved->share = (double)simulation->fit.limit_bytes / (double)simulation->fit.needed_bytes;
@@ -158,16 +159,27 @@ static bool is_slow_form(const SearchContext *self, const SearchResult *found) {
     return other > 0 && found->plan->predicted_step_seconds > MOVED_WITHIN * other;
 }
 
+/* Releases contexts that no plan needs any more, since each takes much memory: those on the sample of plans
+ * that were moved, and those that were made since `known` for plans that the pool did not keep. */
+static void release_contexts(SearchContext *self, const MovedPlans *moved, const PlanContext *known,
+                             const PlanSample *sample, const PlanCandidate *left, int32_t count) {
+    const PlanContext *used[MOST_CANDIDATES];
+    int32_t kept = 0;
+    for (int32_t k = 0; k < count; k++) used[k] = plan_context_used(left[k].plan, sample->context);
+    plan_context_keep_only(sample->context, NULL, used, count);
+    for (int32_t k = 0; k < moved->count; k++)
+        if (pool_has(&self->result->pool, moved->plans[k])) used[kept++] = moved->plans[k]->context;
+    plan_context_keep_only(self->whole, known, used, kept);
+}
+
 /* Moves the best plans of the sample. */
 static AmStatus move_plans(SearchContext *self, MovedPlans *moved, const PlanSample *sample,
                            const SearchResult *found, AmError *error) {
     PlanCandidate list[MOST_CANDIDATES];
-    const PlanContext *used[MOST_CANDIDATES];
+    const PlanContext *known = self->whole->splits;
     int32_t count = list_candidates(list, &found->pool);
     int32_t most = is_slow_form(self, found) ? 1 : MOST_MOVED;
     *moved = (MovedPlans){.seconds = INFINITY};
-    for (int32_t k = 0; k < count; k++) used[k] = plan_context_used(list[k].plan, sample->context);
-    plan_context_keep_only(sample->context, used, count); /* those of the module take much memory */
     for (int32_t k = 0; k < count && moved->count < most; k++) {
         AmError refusal = {0};
         bool has_plan = self->result->pool.best.plan && self->result->pool.best.fit.fits;
@@ -176,11 +188,13 @@ static AmStatus move_plans(SearchContext *self, MovedPlans *moved, const PlanSam
         if (k > 0 && list[k - 1].seconds == list[k].seconds &&
             plan_has_same_shape(list[k - 1].plan, list[k].plan))
             continue; /* hardly another plan */
+        release_contexts(self, moved, known, sample, &list[k], count - k);
         AmStatus status = move_plan(self, moved, sample, &list[k], &refusal);
         if (status == AM_ERROR_INFEASIBLE || status == AM_ERROR_INPUT)
             continue; /* overrides may exclude others */
         TRY(am_pass_error(status, &refusal, error));
     }
+    release_contexts(self, moved, known, sample, NULL, 0);
     return AM_OK;
 }
 

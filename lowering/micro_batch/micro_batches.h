@@ -65,9 +65,10 @@ AmStatus plan_context_for(const PlanContext **context, PlanContext *whole, const
 /* Gives `whole` a context with recomputation or micro-batches of it, which it then owns and
  * plan_context_for() finds. */
 void plan_context_adopt(PlanContext *whole, PlanContext *split);
-/* Releases the contexts that `whole` has adopted but for those in `used` and those that they were made from;
- * no other plan may refer to one. */
-void plan_context_keep_only(PlanContext *whole, const PlanContext *const *used, int32_t count);
+/* Releases the contexts that `whole` has adopted since whole->splits was `known` (NULL: all), but for those
+ * in `used` and those that they were made from; no other plan may refer to one. */
+void plan_context_keep_only(PlanContext *whole, const PlanContext *known, const PlanContext *const *used,
+                            int32_t count);
 /* Returns the context that `whole` has adopted with this recomputation, or that of `base`, which is
  * `whole` or has a recomputation, in micro-batches. NULL: there is none. */
 const PlanContext *plan_context_find_recomputed(const PlanContext *whole,

@@ -264,8 +264,9 @@ void plan_context_adopt(PlanContext *whole, PlanContext *split) {
     whole->splits = split;
 }
 
-void plan_context_keep_only(PlanContext *whole, const PlanContext *const *used, int32_t count) {
-    for (PlanContext **place = &whole->splits; *place;) {
+void plan_context_keep_only(PlanContext *whole, const PlanContext *known, const PlanContext *const *used,
+                            int32_t count) {
+    for (PlanContext **place = &whole->splits; *place != known;) {
         PlanContext *split = *place;
         bool is_used = false;
         for (int32_t k = 0; k < count; k++) is_used |= split == used[k] || split == used[k]->base;

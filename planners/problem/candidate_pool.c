@@ -146,6 +146,20 @@ void pool_merge(CandidatePool *pool, const CandidatePool *other) {
         add_kinds(pool, &other->structures[k]);
 }
 
+static bool has(const PlanCandidate *of, int32_t count, const Plan *plan) {
+    for (int32_t k = 0; k < count; k++)
+        if (of[k].plan == plan) return true;
+    return false;
+}
+
+bool pool_has(const CandidatePool *pool, const Plan *plan) {
+    for (int32_t target = 0; target < TARGET_COUNT; target++)
+        if (has(pool->on[target], POOL_OF_TARGET, plan)) return true;
+    return pool->best.plan == plan || has(pool->of, PLAN_ORIGIN_COUNT, plan) ||
+           has(pool->shapes, POOL_SHAPES, plan) || has(pool->orders, POOL_ORDERS, plan) ||
+           has(pool->structures, POOL_STRUCTURES, plan);
+}
+
 Plan *pool_best(const CandidatePool *pool) {
     return pool->best.fit.fits ? pool->best.plan : NULL;
 }

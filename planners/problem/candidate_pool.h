@@ -53,6 +53,8 @@ void pool_add(CandidatePool *pool, Plan *plan, const MemoryFit *fit, PlanOrigin 
 /* Adds the candidates of another pool. */
 void pool_merge(CandidatePool *pool, const CandidatePool *other);
 
+/* Returns whether the pool keeps the plan as one of its candidates. */
+bool pool_has(const CandidatePool *pool, const Plan *plan);
 /* Returns the best plan that fits; NULL: none. */
 Plan *pool_best(const CandidatePool *pool);
 /* Returns the candidate that lacks the least memory, if none fits; NULL: one fits, or the pool is empty. */
