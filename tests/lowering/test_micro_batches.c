@@ -246,6 +246,25 @@ static void test_stopped(void **state) {
     plan_context_free(whole);
 }
 
+/* Contexts that are adopted later leave, apart from the used ones and their bases. */
+static void test_kept_contexts(void **state) {
+    (void)state;
+    PlanContext *whole = read_module(batch_dense);
+    const PlanContext *splits[4];
+    for (int32_t k = 0; k < 4; k++) {
+        const MicroBatching settings = {.micro_batches = 2 + 2 * (k / 2), .separate_backward = k % 2};
+        assert_int_equal(plan_context_for(&splits[k], whole, &settings, NULL), AM_OK);
+    }
+    plan_context_keep_only(whole, splits[1], &splits[2], 1);
+    assert_ptr_equal(whole->splits, splits[2]);
+    assert_ptr_equal(whole->splits->next_split, splits[1]);
+    assert_ptr_equal(whole->splits->next_split->next_split, splits[0]);
+    plan_context_keep_only(whole, NULL, &splits[0], 1);
+    assert_ptr_equal(whole->splits, splits[0]);
+    assert_null(whole->splits->next_split);
+    plan_context_free(whole);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equal_to_one_batch),
@@ -255,6 +274,7 @@ int main(void) {
         cmocka_unit_test(test_not_relaxed_without_need),
         cmocka_unit_test(test_rounded_sums),
         cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_kept_contexts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,6 +37,8 @@ static void test_best_of_each_part(void **state) {
     pool_add(&pool, &large, &lacks, PLAN_ORIGIN_STAGES, NULL);
     assert_null(pool_best(&pool));
     assert_ptr_equal(pool_nearest(&pool)->plan, &large);
+    assert_true(pool_has(&pool, &large));
+    assert_false(pool_has(&pool, &slow));
     pool_add(&pool, &slow, &fits, PLAN_ORIGIN_BASELINE, "zero1");
     assert_ptr_equal(pool_best(&pool), &slow);
     assert_null(pool_nearest(&pool));
@@ -95,6 +97,8 @@ static void test_shapes(void **state) {
     pool_add(&pool, &other, &fits, PLAN_ORIGIN_STAGES, NULL);
     assert_ptr_equal(pool.shapes[1].plan, &other);
     assert_ptr_equal(pool.shapes[2].plan, &plans[3]);
+    assert_false(pool_has(&pool, &plans[0])); /* a faster one has its shape */
+    assert_false(pool_has(&merged, &other));
 }
 
 /* Plans that differ in the first two classes of an axis, in storage or in a mesh have different structures;
