@@ -312,10 +312,9 @@ static AmStatus improve(SearchContext *self, AmError *error) {
 static AmStatus compare_forms(const SearchContext *self, PlanContext *form, const SearchOptions *options,
                               double most, AmError *error) {
     SearchResult found;
-    SearchOptions until = *options;
-    until.nested.known.enough_seconds = most;
-    SearchContext on_form = search_context(&found, self->arena, form, self->cluster, &until, self->settings);
-    TRY(search_add_stage_baselines(&found, &on_form, false, NULL, &until, error));
+    SearchContext on_form = search_context(&found, self->arena, form, self->cluster, options, self->settings);
+    on_form.enough_seconds = most;
+    TRY(search_add_stage_baselines(&found, &on_form, false, NULL, options, error));
     const PlanCandidate *best = &found.pool.best;
     if (best->plan && best->fit.fits && best->seconds <= most) return AM_OK;
     return am_fail(error, AM_ERROR_INFEASIBLE, "", "another form of the module is faster");

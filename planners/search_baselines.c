@@ -65,7 +65,7 @@ typedef struct StageBaselines {
  * baseline. */
 static double far_seconds(const StageBaselines *self) {
     const PlanCandidate *candidate = &self->result->pool.best;
-    double best = self->options->nested.known.enough_seconds;
+    double best = self->search->enough_seconds;
     bool is_sample = self->search->whole->canonical->loops && self->search->whole->canonical->loops->layers;
     if (best == 0 && is_sample && candidate->plan && candidate->fit.fits) best = candidate->seconds;
     return FAR_FROM_BEST * best;
@@ -96,12 +96,11 @@ static AmStatus price_numbers(StageBaselines *self, int32_t first, const PlanRec
         if (recomputed) here.recomputed = *recomputed;
         if (stop_wanted(&search->budget.stop)) return AM_OK;
         SearchOptions part = search_part(self->options, &search->budget, self->options->limits.evaluations);
-        part.nested.known.far_seconds = far_seconds(self);
         AmStatus status = plan_context_for(&context, search->whole, &here, &refusal);
         if (stop_wanted(&search->budget.stop)) return AM_OK;
         if (status == AM_OK)
             status = single_stage_baselines(&found, is_left_out, search->arena, context, search->cluster,
-                                            &part, &refusal);
+                                            &part, far_seconds(self), &refusal);
         if (status == AM_ERROR_INFEASIBLE) return AM_OK; /* nor can it be split into more */
         TRY(am_pass_error(status, &refusal, error));
         leave_out_slower(is_left_out, self->best, &found);
@@ -109,7 +108,7 @@ static AmStatus price_numbers(StageBaselines *self, int32_t first, const PlanRec
         if (found.plan) found.plan->space = plan_space_name(search->options->kind);
         search_result_merge(self->result, &found);
         for (int32_t e = 0; e < BASELINE_COUNT; e++)
-            if (self->best[e].seconds <= self->options->nested.known.enough_seconds) return AM_OK;
+            if (self->best[e].seconds <= search->enough_seconds) return AM_OK;
     }
     return AM_OK;
 }
@@ -139,19 +138,6 @@ static AmStatus find_recomputed(PlanRecomputation *recomputed, const char **reas
     return search_check_part(status, &refusal, error);
 }
 
-/* Prices the baselines with selective and full recomputation of their layers. */
-static AmStatus price_recomputed(StageBaselines *self, AmError *error) {
-    for (BaselineRecompute kind = BASELINE_RECOMPUTES_ATTENTION; kind < BASELINE_RECOMPUTES_COUNT; kind++) {
-        PlanRecomputation recomputed;
-        const char *reason;
-        AmError refusal = {0};
-        TRY(find_recomputed(&recomputed, &reason, self->search, kind, error));
-        AmStatus status = reason ? AM_OK : price_numbers(self, 0, &recomputed, &refusal);
-        TRY(search_check_part(status, &refusal, error));
-    }
-    return AM_OK;
-}
-
 AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, bool is_first_done,
                                     const int32_t *only, const SearchOptions *options, AmError *error) {
     StageBaselines baselines = {.result = result, .search = self, .options = options, .only = only};
@@ -159,7 +145,15 @@ AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, b
     for (int32_t e = 0; e < BASELINE_COUNT; e++) baselines.best[e] = (BaselineResult){.seconds = NAN};
     TRY(price_numbers(&baselines, is_first_done, NULL, error));
     if (only || !baselines.is_scarce || (search_is_large(self) && result->plan)) return AM_OK;
-    return price_recomputed(&baselines, error);
+    for (BaselineRecompute kind = BASELINE_RECOMPUTES_ATTENTION; kind < BASELINE_RECOMPUTES_COUNT; kind++) {
+        PlanRecomputation recomputed;
+        const char *reason;
+        AmError refusal = {0};
+        TRY(find_recomputed(&recomputed, &reason, baselines.search, kind, error));
+        AmStatus status = reason ? AM_OK : price_numbers(&baselines, 0, &recomputed, &refusal);
+        TRY(search_check_part(status, &refusal, error));
+    }
+    return AM_OK;
 }
 
 /* ---- baselines of several stages ---- */
@@ -286,17 +280,12 @@ void search_leave_out_pipelines(SearchResult *result) {
 
 /* ---- named baselines with recomputation ---- */
 
-/* Returns whether the search is for the plan of one such baseline. */
-static bool is_named(const SearchOptions *options) {
-    return options->searcher == SEARCHER_BASELINE;
-}
-
 /* Adds a plan to the result of its own search, or to another one that it makes faster. */
 static void add_recomputed_plan(SearchResult *result, const SearchContext *self, Plan *plan,
                                 Baseline baseline) {
     const Plan *best = result->plan;
     bool is_faster = !best || plan->predicted_step_seconds < best->predicted_step_seconds;
-    if (!is_faster || (!is_named(self->options) && !best)) return;
+    if (!is_faster || (!best && self->options->searcher != SEARCHER_BASELINE)) return;
     if (best) {
         plan->bound = best->bound;
         plan->bound_seconds = best->bound ? fmin(best->bound_seconds, plan->predicted_step_seconds) : NAN;
@@ -544,17 +533,16 @@ AmStatus search_add_late_baselines(SearchContext *self, AmError *error) {
     const StopSignal timed = self->budget.stop;
     const MicroBatching *settings = self->settings;
     MicroBatching here = *settings;
-    SearchOptions options = *self->options;
+    const SearchOptions *options = self->options;
     AmStatus status = AM_OK;
-    if (options.nested.purpose == PURPOSE_TRIAL || options.request->method.no_seeds || timed.deadline <= 0)
+    if (options->nested.purpose == PURPOSE_TRIAL || options->request->method.no_seeds || timed.deadline <= 0)
         return AM_OK;
-    if (!degrees_allow_stages(&options.request->constraints.degrees, 1)) return AM_OK;
-    options.limits.seconds = 0;
+    if (!degrees_allow_stages(&options->request->constraints.degrees, 1)) return AM_OK;
     self->budget.stop.deadline = 0;
     self->settings = &here;
     for (int32_t k = 0; k < count && status == AM_OK && !self->result->plan; k++) {
         here.micro_batches = numbers[k];
-        status = search_add_stage_baselines(self->result, self, false, NULL, &options, error);
+        status = search_add_stage_baselines(self->result, self, false, NULL, options, error);
     }
     self->settings = settings;
     self->budget.stop = timed;

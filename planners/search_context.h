@@ -18,7 +18,9 @@ typedef struct SearchContext {
     Budget budget;        /* no cap: the rounds of the default budget */
     bool has_floor;       /* the plans that every budget has are among the candidates */
     int64_t most_climbed; /* plans that a climb prices; 0: the budget alone limits it */
-    PlanClimb climb;      /* of all rounds, so that no plan is priced twice */
+    double
+        enough_seconds; /* a baseline that fits and takes at most as long ends their pricing; 0: none does */
+    PlanClimb climb;    /* of all rounds, so that no plan is priced twice */
 } SearchContext;
 
 /* Empties the result and starts the clock. The caller closes the climb. */

@@ -35,21 +35,6 @@ static AmStatus price_program_on(Ticks *ticks, const ProgramEvents *events, Aren
     return AM_OK;
 }
 
-/* Prices operators on every type of device that the stage has. */
-static AmStatus price_operators(StageCosts *self, Arena *arena, int32_t program, AmError *error) {
-    const ProgramEvents *events = &self->programs[program];
-    const Cluster *cluster = self->cluster;
-    size_t row = (size_t)events->step_count;
-    Ticks *ticks = self->ticks[program] = ARENA_ARRAY(arena, Ticks, row * (size_t)cluster->type_count + 1);
-    bool *used = ARENA_ARRAY(arena, bool, cluster->type_count);
-    if (arena->failed) return am_fail_memory(error, (int64_t)row);
-    for (int32_t d = 0; d < self->stage->mesh.device_count; d++)
-        used[cluster_device_type(cluster, self->stage->devices[d]) - cluster->types] = true;
-    for (int32_t t = 0; t < cluster->type_count; t++)
-        if (used[t]) TRY(price_program_on(&ticks[(size_t)t * row], events, arena, &cluster->types[t], error));
-    return AM_OK;
-}
-
 /* Returns whether a transfer has something of every device of the stage. */
 static bool has_all_devices(const StageCosts *self, const ProgramTransfer *transfer) {
     int32_t count = 0, end = self->first_rank + self->stage->mesh.device_count;
@@ -131,7 +116,17 @@ static AmStatus lower_program(StageCosts *self, Arena *arena, Arena *own, const 
     TRY(xla_memory(self->lowered[program], ranks->plan, type, error));
     TRY(stage_events_list(&self->programs[program], program == 0 ? &self->of_all : NULL, arena,
                           self->lowered[program], type, gradients, error));
-    return price_operators(self, arena, program, error);
+    const ProgramEvents *events = &self->programs[program];
+    const Cluster *cluster = self->cluster;
+    size_t row = (size_t)events->step_count;
+    Ticks *ticks = self->ticks[program] = ARENA_ARRAY(arena, Ticks, row * (size_t)cluster->type_count + 1);
+    bool *used = ARENA_ARRAY(arena, bool, cluster->type_count);
+    if (arena->failed) return am_fail_memory(error, (int64_t)row);
+    for (int32_t d = 0; d < self->stage->mesh.device_count; d++)
+        used[cluster_device_type(cluster, self->stage->devices[d]) - cluster->types] = true;
+    for (int32_t t = 0; t < cluster->type_count; t++)
+        if (used[t]) TRY(price_program_on(&ticks[(size_t)t * row], events, arena, &cluster->types[t], error));
+    return AM_OK;
 }
 
 /* Returns the device of a type with the largest shares; -1: the stage has none of the type. */

@@ -90,7 +90,7 @@ SearchOptions search_one_stage_part(const SearchOptions *options) {
 }
 
 void search_limit_seconds(SearchOptions *part, const StopSignal *stop) {
-    if (stop->deadline > 0) part->limits.seconds = fmax(stop->deadline - clock_seconds(), 1e-3);
+    part->limits.seconds = stop->deadline > 0 ? fmax(stop->deadline - clock_seconds(), 1e-3) : 0;
 }
 
 SearchOptions search_part(const SearchOptions *options, const Budget *budget, int64_t size) {

@@ -91,11 +91,6 @@ typedef struct KnownSteps {
     double form_seconds;     /* its step, or 0 */
     bool form_has_pipelines; /* pipelines of that form are about as fast */
     bool form_is_split;      /* that form has split layers and was searched on a sample of them */
-    double
-        enough_seconds; /* a baseline that fits and takes at most as long ends the pricing of baselines, or 0
-                         */
-    /* More micro-batches are not tried for baselines that do not fit and take longer; 0: they are. */
-    double far_seconds;
 } KnownSteps;
 
 /* State of a search inside of another one. It is zero in the options of callers: plan_search() and the
@@ -185,7 +180,7 @@ SearchOptions search_with_request(const SearchOptions *options, SearchRequest *r
 SearchOptions search_one_stage_part(const SearchOptions *options);
 /* Returns the options of a part of `size` evaluations, within the rest of the caller's budget. */
 SearchOptions search_part(const SearchOptions *options, const Budget *budget, int64_t size);
-/* Sets the time limit of a part to the time until the deadline, if the signal has one. */
+/* Sets the time limit of a part to the time until the deadline; 0, none, without one. */
 void search_limit_seconds(SearchOptions *part, const StopSignal *stop);
 
 /* Returns the user's limits as the budget of several searches from now on: no cap where the limit of

@@ -217,7 +217,7 @@ static bool is_hopeless(const SingleStageSearch *self, const Plan *plan) {
 
 AmStatus single_stage_baselines(SearchResult *result, bool *is_left_out, Arena *arena,
                                 const PlanContext *context, const Cluster *cluster,
-                                const SearchOptions *options, AmError *error) {
+                                const SearchOptions *options, double far, AmError *error) {
     const double near = 1.1; /* such a baseline may be the fastest with unequal shares */
     SingleStageSearch self = {.arena = arena,
                               .context = context,
@@ -240,7 +240,6 @@ AmStatus single_stage_baselines(SearchResult *result, bool *is_left_out, Arena *
     result->evaluations = self.budget.used;
     for (int32_t e = 0; e < BASELINE_COUNT && status == AM_OK; e++) {
         const Plan *plan = self.baselines[e].plan;
-        double far = options->nested.known.far_seconds;
         if (is_left_out[e]) result->baselines[e] = (BaselineResult){.seconds = NAN};
         bool is_refused =
             !plan &&

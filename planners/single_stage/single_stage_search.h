@@ -43,11 +43,11 @@ AmStatus pipeline_baseline_search(SearchResult *result, Arena *arena, const Plan
 
 /* Adds the one-stage baselines with the micro-batches of `context` to a zeroed result, except those that
  * `is_left_out` ([BASELINE_COUNT]) names. Sets `is_left_out` for baselines that more micro-batches cannot
- * make possible: the module has no such plan, or weights and optimizer state alone exceed a device's limit.
- */
+ * make possible: the module has no such plan, or weights and optimizer state alone exceed a device's limit;
+ * and for those that do not fit and take more than `far` seconds (0: any). */
 AmStatus single_stage_baselines(SearchResult *result, bool *is_left_out, Arena *arena,
                                 const PlanContext *context, const Cluster *cluster,
-                                const SearchOptions *options, AmError *error);
+                                const SearchOptions *options, double far, AmError *error);
 
 /* Returns whether the result may be the plan of a baseline instead of one of the searcher's. */
 bool search_method_takes_baselines(Searcher searcher);
