@@ -83,8 +83,7 @@ const IrInstruction *plan_class_instruction(const PlanContext *context, const Di
     return &context->canonical->instructions[index];
 }
 
-/* Returns for each dimension the names of the axes that split it, major first. */
-static json_t *sharding_to_json(const Mesh *mesh, SbpState state, const IrShape *shape) {
+json_t *plan_sharding_to_json(const Mesh *mesh, SbpState state, const IrShape *shape) {
     json_t *sharding = json_array();
     int32_t rank = shape->type == DTYPE_TUPLE ? 0 : shape->rank;
     for (int32_t d = 0; d < rank; d++) {
@@ -111,9 +110,9 @@ AmStatus plan_parameters_to_json(json_t **parameters, const Plan *plan, const Pl
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
         const IrParameter *parameter = &context->roles->parameters[p];
         int32_t part = ranks.map ? ranks.map->owner[p] : 0, s = part % plan->stage_count;
-        json_t *sharding =
-            sharding_to_json(&plan->stages[s].mesh, ranks.assignments[part]->stored[parameter->instruction],
-                             &context->canonical->instructions[parameter->instruction].shape);
+        json_t *sharding = plan_sharding_to_json(
+            &plan->stages[s].mesh, ranks.assignments[part]->stored[parameter->instruction],
+            &context->canonical->instructions[parameter->instruction].shape);
         json_array_append_new(list, json_pack("{s:i, s:o, s:i, s:o?}", "number", p, "path",
                                               plan_string_to_json(parameter->path), "stage", s, "sharding",
                                               sharding));

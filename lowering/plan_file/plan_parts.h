@@ -29,6 +29,9 @@ AmStatus plan_decided_sha256(char hex[65], const json_t *root, AmError *error);
 
 /* Returns "data+model" for the axes that split a dimension, "" for none; NULL: no memory. */
 const char *plan_axes_text(Arena *arena, const json_t *axes);
+/* Returns [["data"], []]: for each dimension the names of the axes that split it, major first. The caller's
+ * reference. */
+json_t *plan_sharding_to_json(const Mesh *mesh, SbpState state, const IrShape *shape);
 /* Writes how every parameter lies: [{"number", "path", "stage", "sharding": [["data"], []]}]. */
 AmStatus plan_parameters_to_json(json_t **parameters, const Plan *plan, const PlanContext *context,
                                  AmError *error);

@@ -20,21 +20,10 @@
 /* Writes the spec of an instruction's result; refuses uneven shards. */
 static AmStatus spec_to_json(json_t **spec, const Mesh *mesh, SbpState state,
                              const IrInstruction *instruction, AmError *error) {
-    const IrShape *shape = &instruction->shape;
     TRY(target_check_even(TARGET_JAX, mesh, state, instruction, error));
-    *spec = json_array();
-    int32_t rank = shape->type == DTYPE_TUPLE ? 0 : shape->rank;
-    for (int32_t d = 0; d < rank; d++) {
-        json_t *axes = json_array();
-        for (int32_t axis = 0; axis < mesh->axis_count; axis++)
-            if (state.axis[axis] == sbp_split(d))
-                json_array_append_new(axes, json_string(mesh->axes[axis].name));
-        if (json_array_size(axes) == 0) {
-            json_decref(axes);
-            axes = json_null();
-        }
-        json_array_append_new(*spec, axes);
-    }
+    *spec = plan_sharding_to_json(mesh, state, &instruction->shape);
+    for (size_t d = 0; d < json_array_size(*spec); d++)
+        if (json_array_size(json_array_get(*spec, d)) == 0) json_array_set_new(*spec, d, json_null());
     return AM_OK;
 }
 
