@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every benchmark runs and prints a table; how fast anything is, is not judged.
+# Every benchmark runs and prints a table, whatever its figures are. Sections of documents are written.
 # labels: cpu e2e
 # timeout: 120
 # cost: 25
@@ -21,6 +21,19 @@ table 9 "$build/bench_import" --quick
 table 2 "$build/bench_search" --quick
 table 2 "$build/bench_propagate" gpt2_tiny
 table 13 "$build/bench_kernels" --quick
+
+page=$(mktemp)
+trap 'rm -f "$page"' EXIT
+mark() { printf '<!-- %s begins -->\n%s<!-- %s ends -->\n' "$1" "$2" "$1"; }
+{ mark "echo | a |" $'old\n'; mark "echo b" ""; } >"$page"
+python3 bench/write_section.py "$page" echo "| a |"
+python3 bench/write_section.py "$page" echo b
+diff "$page" <(mark "echo | a |" $'| a |\n'; mark "echo b" $'\n    b\n\n')
+if python3 bench/write_section.py "$page" echo c 2>/dev/null; then
+  echo "write_section.py accepted a document without the mark"
+  exit 1
+fi
+
 if [ -z "${AUTOMAP:-}" ] || [ -z "${AUTOMAP_PYTHON:-}" ]; then
   echo "left out: comparisons with JAX, which need the program and a Python environment"
   exit 0
@@ -31,5 +44,6 @@ table 2 env AUTOMAP_NO_PROBE=1 "$AUTOMAP_PYTHON" bench/fused_steps.py --steps 2 
 table 8 "$AUTOMAP_PYTHON" bench/predictions.py --quick
 table 2 "$AUTOMAP_PYTHON" bench/import_beside_jax.py --quick
 table 8 "$AUTOMAP_PYTHON" bench/pipelines.py
+table 13 "$AUTOMAP_PYTHON" bench/zoo_tables.py micro_batches
 table 0 "$AUTOMAP_PYTHON" bench/mixed_planners.py --automap "$AUTOMAP" --models mlp_tiny --clusters V100:1,P100:1
 table 4 "$AUTOMAP_PYTHON" bench/scan_beside_unrolled.py --quick --cluster nominal:4

@@ -49,7 +49,7 @@ CASES = [
 ]
 
 # Modules whose products are of 16 bits.
-HALVES = ("gpt2_bf16", "llama_tiny")
+SUMS_IN_F32 = ("gpt2_bf16", "llama_tiny")
 
 # Words of lists: parameters' dimensions, by the ends of their paths, that are in the classes.
 WORDS = {
@@ -135,11 +135,11 @@ def check_plans(results):
     sizes = {key: value[1] for key, value in results.items()}
     for (module, plan, mesh), counts in tensors.items():
         weights = sum(p["role"] == "weight" for p in parameters(module))
-        if module in HALVES:  # added up in f32 and rounded in shards, which are gathered
+        if module in SUMS_IN_F32:  # added up in f32 and rounded in shards, which are gathered
             assert counts["reduce_scatter"] == counts["all_gather"] > 0, f"{module} {plan}: {counts}"
             size = sizes[module, plan, mesh]
             assert size["reduce_scatter"] == 2 * size["all_gather"], f"{module} {plan}: {size}"
-        if plan == "data_parallel" and module in HALVES:
+        if plan == "data_parallel" and module in SUMS_IN_F32:
             sums = counts["all_reduce"] + counts["reduce_scatter"]
             assert sums == weights + 1, f"{module}: {counts}, {weights} weights"
         elif plan == "data_parallel" and module != "moe_tiny":
@@ -175,7 +175,8 @@ def main():
             results[case[:3]] = collectives(case[0], at)
             rows.append(row_of(case, *results[case[:3]]))
     if "--print" in sys.argv:
-        print("\n".join(rows))
+        print("| module | plan | mesh |", " | ".join(KINDS), "|")
+        print("|---" * (3 + len(KINDS)) + "|", *rows, sep="\n")
         return 0
     check_plans(results)
     documented = DOCS.read_text()
