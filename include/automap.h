@@ -19,8 +19,9 @@
  * the library reads and writes that many bytes only. A size of 0 is AM_ERROR_USAGE.
  *
  * Threads. Calls on different handles may run at the same time in any threads. Each call states
- * which handles it needs alone ("alone: module"): no other call may use them meanwhile. All other
- * handles may be shared. A plan counts as a use of its module in calls that say so.
+ * which handles it needs alone ("alone: module"): no other call may use them meanwhile. Each *_free
+ * needs its handle alone. All other handles may be shared. A plan counts as a use of its module in
+ * calls that state it.
  *
  * Numbers in files have a decimal point in every locale.
  */
@@ -486,17 +487,19 @@ AM_API AmStatus am_run(AmModule *module, const AmPlan *plan, const AmOptions *op
 
 /* The processes that run a plan together, started by mpirun, torchrun or srun; one process without them.
  * Each has an even share of the plan's devices. Joining waits at most `join_seconds` for the others; 0: 60.
- */
+ * One join at a time in a process. */
 typedef struct AmProcesses AmProcesses;
 AM_API AmStatus am_processes_join(AmProcesses **processes, double join_seconds, AmError *error);
 AM_API int32_t am_processes_index(const AmProcesses *processes); /* of this process; 0 reports and writes */
 AM_API int32_t am_processes_count(const AmProcesses *processes);
 /* Runs am_run() in all processes together, with the same module, plan and options. Callbacks are called in
- * process 0. A failure in one process ends the others with AM_ERROR_RUNTIME and a line that names it. */
+ * process 0. A failure in one process ends the others with AM_ERROR_RUNTIME and a line that names it. Alone:
+ * processes and module, and no second run of the process at the same time. */
 AM_API AmStatus am_processes_run(AmProcesses *processes, AmModule *module, const AmPlan *plan,
                                  const AmOptions *options, const AmCallbacks *callbacks, AmRunResult *result,
                                  AmError *error);
-/* Leaves the run. `failure`: the error for which this process leaves, which ends the others; NULL: none. */
+/* Leaves the run. `failure`: the error for which this process leaves, which ends the others; NULL: none.
+ * Alone: processes. */
 AM_API void am_processes_leave(AmProcesses *processes, const AmError *failure);
 /* Ends MPI if joining started it, once and as the last action of a process. Returns 1 when MPI has ended, or
  * was not started. `is_orderly`: every process calls this. Otherwise, after a failure, MPI is not ended,
