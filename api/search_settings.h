@@ -16,7 +16,7 @@ typedef struct SearchSettings {
     SearchRequest request;
     SearchOptions options; /* of this request: a copy of the settings would share it */
     HintsFile hints;       /* of --hints; its pins are followed by the marks of the module */
-    MicroBatching micro_batching;
+    MicroBatchSettings micro_batching;
     FormRequest forms;
     const char *narrowed_by; /* the option that excludes pipelines, "mesh"; or NULL */
 } SearchSettings;

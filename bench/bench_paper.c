@@ -55,7 +55,7 @@ static void run_free(Run *run) {
 
 static void run_case(Run *run, const char *model, const char *cluster, PlanSpace space) {
     char binary[4096], roles[4096];
-    MicroBatching settings = {.micro_batches = space == SPACE_PIPELINE ? 0 : 1};
+    MicroBatchSettings settings = {.micro_batches = space == SPACE_PIPELINE ? 0 : 1};
     static const SearchRequest request = {.objective = OBJECTIVE_PAPER,
                                           .constraints.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
     *run = (Run){.options = {.request = &request,
@@ -231,7 +231,8 @@ static int32_t find_boundary(const PaperChain *chain, const PlanContext *context
 static double price_paper(const Run *run, const PipelineCase *entry) {
     const PaperReport *report = run->result.paper;
     int32_t layers = layers_of(entry->model), instructions[MOST_CUTS], devices[MOST_CUTS], found = 0;
-    MicroBatching settings = {.micro_batches = report->pipeline.micro_batches, .separate_backward = true};
+    MicroBatchSettings settings = {.micro_batches = report->pipeline.micro_batches,
+                                   .separate_backward = true};
     PaperStageCuts cuts = {entry->cuts, instructions, devices, report->pipeline.storage};
     const PlanContext *context;
     PaperChain *chain;

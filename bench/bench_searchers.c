@@ -79,7 +79,7 @@ static void print_run(const char *searcher, uint64_t problem, const char *budget
 /* A search with its options; one that finds no plan that fits is a result, too. */
 static void run(const char *name, const AssignmentProblem *given, uint64_t problem, const char *budget,
                 const SearchOptions *options, bool is_full) {
-    const MicroBatching settings = {.micro_batches = 1};
+    const MicroBatchSettings settings = {.micro_batches = 1};
     Arena arena = {0};
     SearchResult result = {0};
     AmError error = {0};

@@ -122,7 +122,7 @@ int main(void) {
     char binary[4096], roles[4096];
     AmError error = {0};
     PlanContext *whole, *context;
-    const MicroBatching split = {.micro_batches = MICRO_BATCHES, .separate_backward = true};
+    const MicroBatchSettings split = {.micro_batches = MICRO_BATCHES, .separate_backward = true};
     if (!zoo_paths("t5_paper_24_11b", binary, roles)) {
         fprintf(stderr, "bench_simulate: no model t5_paper_24_11b in " ZOO_FOLDER "\n");
         return 1;

@@ -21,7 +21,7 @@ typedef struct RemedySearch {
     PlanContext *whole;
     const Cluster *cluster;
     const SearchOptions *options;
-    const MicroBatching *settings;
+    const MicroBatchSettings *settings;
     const SearchResult *failed;
     json_t *found;
     Text *line;
@@ -53,7 +53,7 @@ static Change no_change(const RemedySearch *self) {
 static AmStatus try_search(const RemedySearch *self, const Change *change, double *seconds, AmError *error) {
     SearchRequest request;
     SearchOptions few = search_with_request(self->options, &request);
-    MicroBatching settings = *self->settings;
+    MicroBatchSettings settings = *self->settings;
     SearchResult result;
     AmError refusal = {0};
     *seconds = NAN;
@@ -308,7 +308,7 @@ static AmStatus describe_binding(json_t **binding, const RemedySearch *self, AmE
 }
 
 AmStatus infeasible_report(InfeasibleReport *report, Arena *arena, PlanContext *whole, const Cluster *cluster,
-                           const SearchOptions *options, const MicroBatching *settings,
+                           const SearchOptions *options, const MicroBatchSettings *settings,
                            const SearchResult *failed, AmError *error) {
     static AmStatus (*const relaxations[])(RemedySearch * self, AmError * error) = {
         relax_memory, relax_devices, relax_micro_batches, relax_storage};

@@ -21,7 +21,7 @@ typedef struct InfeasibleReport {
  *    "relaxations": [{"kind", "change", "step_seconds"}]}
  * Memory is the arena's. An interrupt ends the list. */
 AmStatus infeasible_report(InfeasibleReport *report, Arena *arena, PlanContext *whole, const Cluster *cluster,
-                           const SearchOptions *options, const MicroBatching *settings,
+                           const SearchOptions *options, const MicroBatchSettings *settings,
                            const SearchResult *failed, AmError *error);
 
 #endif

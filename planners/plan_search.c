@@ -41,7 +41,7 @@ static bool may_add_micro_batches(const SearchContext *self) {
 /* Chooses the number of micro-batches of the fastest baseline that fits; unchanged where none fits. */
 static AmStatus choose_number(SearchContext *self, AmError *error) {
     SearchResult *result = self->result;
-    MicroBatching all = *self->settings;
+    MicroBatchSettings all = *self->settings;
     all.micro_batches = 0;
     self->settings = &all;
     AmStatus status = search_add_stage_baselines(result, self, false, NULL, self->options, error);
@@ -75,7 +75,7 @@ static AmStatus search_one_stage(SearchContext *self, AmError *error) {
 
 /* Adds the plans that every budget has, alone: with the given number of micro-batches, else with any. */
 static AmStatus add_floor(SearchContext *self, AmError *error) {
-    MicroBatching all = *self->settings;
+    MicroBatchSettings all = *self->settings;
     TRY(search_add_floor(self, error));
     if (!self->result->plan && may_add_micro_batches(self)) {
         all.micro_batches = 0;
@@ -162,7 +162,7 @@ static AmStatus add_rank_memory(SearchContext *self, const StopSignal *end, AmEr
 }
 
 AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
-                     const SearchOptions *options, const MicroBatching *settings, AmError *error) {
+                     const SearchOptions *options, const MicroBatchSettings *settings, AmError *error) {
     SearchRequest request;
     SearchOptions narrowed;
     double start = clock_seconds();
@@ -210,7 +210,8 @@ static void finish_task(void *user, int32_t k) {
 }
 
 AmStatus plan_search_finish(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
-                            const SearchOptions *options, const MicroBatching *settings, AmError *error) {
+                            const SearchOptions *options, const MicroBatchSettings *settings,
+                            AmError *error) {
     SearchOptions narrowed = *options;
     const StopSignal stop = {options->request->callbacks.interrupted, 0};
     double start = clock_seconds();

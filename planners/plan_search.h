@@ -36,12 +36,12 @@
  * the context of its plan. If a number cannot be split exactly, larger ones are not tried.
  * AM_ERROR_INFEASIBLE as in single_stage_search(), or as in plan_context_split() for a requested number. */
 AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
-                     const SearchOptions *options, const MicroBatching *settings, AmError *error);
+                     const SearchOptions *options, const MicroBatchSettings *settings, AmError *error);
 
 /* Adds to the plan of a result the baselines with recomputation, the lower bound, the model gap and the
  * memory of ranks that differ, which a search with options->nested.finishes_later leaves out. `whole`: the
  * module of the plan. */
 AmStatus plan_search_finish(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
-                            const SearchOptions *options, const MicroBatching *settings, AmError *error);
+                            const SearchOptions *options, const MicroBatchSettings *settings, AmError *error);
 
 #endif

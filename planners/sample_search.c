@@ -116,7 +116,7 @@ static AmStatus move_plan(SearchContext *self, MovedPlans *moved, const PlanSamp
                           const PlanCandidate *candidate, AmError *error) {
     const Plan *from = candidate->plan;
     const PlanContext *context, *used = plan_context_used(from, sample->context);
-    MicroBatching settings = *self->settings;
+    MicroBatchSettings settings = *self->settings;
     Simulation *simulation;
     Arena scratch = {0};
     Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);

@@ -84,7 +84,7 @@ static AmStatus price_numbers(StageBaselines *self, int32_t first, const PlanRec
     if (first > 0) leave_out_slower(is_left_out, self->best, self->result);
     for (int32_t k = first; k < count && (only || !has_all(is_left_out)); k++) {
         SearchResult found = {.model_gap = NAN};
-        MicroBatching here = *search->settings;
+        MicroBatchSettings here = *search->settings;
         const PlanContext *context;
         AmError refusal = {0};
         for (int32_t e = 0; only && e < BASELINE_COUNT; e++)
@@ -167,7 +167,7 @@ static AmStatus add_pipeline(SearchResult *result, SearchContext *self, const Se
     AmError refusal = {0};
     const char *reason = NULL;
     int64_t evaluations;
-    MicroBatching here = *self->settings;
+    MicroBatchSettings here = *self->settings;
     here.micro_batches = micro_batches;
     here.separate_backward = true;
     here.stop = &self->budget.stop;
@@ -531,8 +531,8 @@ AmStatus search_add_late_baselines(SearchContext *self, AmError *error) {
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
     int32_t count = micro_batches_numbers(numbers, self->whole, self->settings->micro_batches);
     const StopSignal timed = self->budget.stop;
-    const MicroBatching *settings = self->settings;
-    MicroBatching here = *settings;
+    const MicroBatchSettings *settings = self->settings;
+    MicroBatchSettings here = *settings;
     const SearchOptions *options = self->options;
     AmStatus status = AM_OK;
     if (options->nested.purpose == PURPOSE_TRIAL || options->request->method.no_seeds || timed.deadline <= 0)
@@ -573,7 +573,7 @@ AmStatus search_check_given(const Plan *given, const Cluster *cluster, AmError *
 }
 
 /* Returns whether the search may return the given plan unchanged. */
-static bool may_add(const SearchOptions *options, const MicroBatching *settings) {
+static bool may_add(const SearchOptions *options, const MicroBatchSettings *settings) {
     const SearchRequest *request = options->request;
     const Plan *given = request->space.initial;
     bool is_narrowed = request->space.mesh || request->constraints.kept || request->constraints.is_even ||

@@ -10,7 +10,7 @@
 #include "planners/improve/plan_restarts.h"
 
 SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
-                             const SearchOptions *options, const MicroBatching *settings) {
+                             const SearchOptions *options, const MicroBatchSettings *settings) {
     bool is_capped = search_spans_stages(options) && options->nested.purpose != PURPOSE_TRIAL;
     Budget budget = budget_begin(&options->limits, 1, options->request->callbacks.interrupted);
     budget_set_cap(&budget, is_capped ? options->limits.evaluations : 0);

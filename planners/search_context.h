@@ -13,8 +13,8 @@ typedef struct SearchContext {
     PlanContext *whole;   /* the module as read */
     const Cluster *cluster;
     const SearchOptions *options;
-    const MicroBatching *settings; /* those of the call, or `chosen` */
-    MicroBatching chosen;
+    const MicroBatchSettings *settings; /* those of the call, or `chosen` */
+    MicroBatchSettings chosen;
     Budget budget;        /* no cap: the rounds of the default budget */
     bool has_floor;       /* the plans that every budget has are among the candidates */
     int64_t most_climbed; /* plans that a climb prices; 0: the budget alone limits it */
@@ -25,7 +25,7 @@ typedef struct SearchContext {
 
 /* Empties the result and starts the clock. The caller closes the climb. */
 SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
-                             const SearchOptions *options, const MicroBatching *settings);
+                             const SearchOptions *options, const MicroBatchSettings *settings);
 
 /* Adds the evaluations of a part to those used. */
 void search_spend(SearchContext *self, const SearchResult *found);

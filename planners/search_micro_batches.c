@@ -13,7 +13,7 @@
 
 AmStatus search_add_each_number(SearchResult *result, double *bound, SearchContext *self,
                                 const SearchOptions *options, const NumbersRound *round, AmError *error) {
-    const MicroBatching *settings = self->settings;
+    const MicroBatchSettings *settings = self->settings;
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
     int32_t count = micro_batches_numbers(numbers, self->whole, settings->micro_batches);
     bool has_plan = false;
@@ -28,10 +28,10 @@ AmStatus search_add_each_number(SearchResult *result, double *bound, SearchConte
             part.nested.purpose = PURPOSE_ALL_ROUNDS;
             part.nested.climbs = self->whole;
         }
-        MicroBatching here = {.micro_batches = numbers[k],
-                              .relaxations = settings->relaxations,
-                              .recomputed = settings->recomputed,
-                              .separate_backward = search_has_stages(options)};
+        MicroBatchSettings here = {.micro_batches = numbers[k],
+                                   .relaxations = settings->relaxations,
+                                   .recomputed = settings->recomputed,
+                                   .separate_backward = search_has_stages(options)};
         const PlanContext *context;
         SearchResult found = {0};
         AmError failure = {0};

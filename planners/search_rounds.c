@@ -55,7 +55,7 @@ static AmStatus add_stage_of(Round *self, int32_t micro_batches, AmError *error)
     SearchContext *search = self->search, part = *search;
     SearchResult *result = &self->result, found = {.model_gap = NAN};
     SearchOptions single = search_one_stage_part(&self->options);
-    MicroBatching settings = *search->settings;
+    MicroBatchSettings settings = *search->settings;
     AmError failure = {0};
     double bound;
     settings.micro_batches = micro_batches;

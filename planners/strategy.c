@@ -236,10 +236,10 @@ fail:
     return status;
 }
 
-MicroBatching strategy_batching(const Strategy *strategy) {
-    return (MicroBatching){.micro_batches = strategy->micro_batches,
-                           .relaxations = strategy->rounds_sums ? 1u << RELAXATION_ROUNDED_SUMS : 0,
-                           .separate_backward = strategy->stages > 1};
+MicroBatchSettings strategy_batching(const Strategy *strategy) {
+    return (MicroBatchSettings){.micro_batches = strategy->micro_batches,
+                                .relaxations = strategy->rounds_sums ? 1u << RELAXATION_ROUNDED_SUMS : 0,
+                                .separate_backward = strategy->stages > 1};
 }
 
 AmStatus strategy_recomputation(PlanRecomputation *recomputed, Arena *arena, const PlanContext *whole,
@@ -255,7 +255,7 @@ AmStatus strategy_recomputation(PlanRecomputation *recomputed, Arena *arena, con
 AmStatus strategy_context(const PlanContext **context, PlanContext *whole, const Strategy *strategy,
                           AmError *error) {
     Arena scratch = {0};
-    MicroBatching batching = strategy_batching(strategy);
+    MicroBatchSettings batching = strategy_batching(strategy);
     AmStatus status;
     TRY_OR_FAIL(strategy_recomputation(&batching.recomputed, &scratch, whole, strategy, error));
     status = plan_context_for(context, whole, &batching, error);

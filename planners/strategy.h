@@ -46,7 +46,7 @@ typedef struct Strategy {
 enum { STRATEGY_ALL_LAYERS = INT32_MAX };
 
 /* Returns the rewriting of the module that the strategy needs, without its recomputation. */
-MicroBatching strategy_batching(const Strategy *strategy);
+MicroBatchSettings strategy_batching(const Strategy *strategy);
 
 /* Finds the recomputation of the strategy's layers, in instructions of `whole`, the module as read. The arena
  * owns it. AM_ERROR_INFEASIBLE: the module has no such layers, or they lack one of the modules. */

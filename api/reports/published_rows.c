@@ -165,7 +165,7 @@ typedef struct ShapeModule {
 /* Finds the context for a strategy; rows that follow one another often need the same. */
 static AmStatus find_context(const PlanContext **context, ShapeModule *module, const Strategy *strategy,
                              AmError *error) {
-    const MicroBatching batching = strategy_batching(strategy);
+    const MicroBatchSettings batching = strategy_batching(strategy);
     *context = module->whole;
     if (batching.micro_batches == 1) return AM_OK;
     bool is_same = module->split && module->micro_batches == batching.micro_batches &&
@@ -418,7 +418,7 @@ AmStatus published_write(const PublishedRow *row, double memory_fraction, const 
     TRY_OR_FAIL(open_module(&whole, &row->shape, error));
     if (module_path) TRY_OR_FAIL(ir_write(whole->module, module_path, error));
     if (!plan_path) goto fail;
-    const MicroBatching batching = strategy_batching(&row->strategy);
+    const MicroBatchSettings batching = strategy_batching(&row->strategy);
     const PlanContext *context;
     TRY_OR_FAIL(read_cluster(&cluster, &arena, row->run, error));
     TRY_OR_FAIL(plan_context_for(&context, whole, &batching, error));

@@ -20,7 +20,7 @@ static AmStatus search_row(PublishedRow *row, Arena *arena, const PublishedSearc
                                    .limits.is_default = true,
                                    .limits.seconds = settings->seconds,
                                    .skip_bound = true};
-    const MicroBatching batching = {0};
+    const MicroBatchSettings batching = {0};
     SearchResult result = {0};
     PlanContext *whole = NULL;
     Cluster *cluster = NULL;

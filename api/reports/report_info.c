@@ -178,7 +178,7 @@ static AmStatus find_split_attention(Info *info, PlanContext *context, AmError *
     for (int32_t r = 0; r < context->attention->count; r++)
         is_missed |= context->attention->rows[r].reason != NULL;
     if (!is_missed || info->layers.count == 0) return AM_OK;
-    AmStatus status = plan_context_rewrite(&split, context, (PlanRewriting){.splits_layers = true}, &refusal);
+    AmStatus status = plan_context_rewrite(&split, context, (PlanRewrites){.splits_layers = true}, &refusal);
     if (status == AM_ERROR_INFEASIBLE) return AM_OK;
     TRY(am_pass_error(status, &refusal, error));
     TRY(plan_context_find_attention(split, error));

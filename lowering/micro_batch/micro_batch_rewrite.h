@@ -51,7 +51,7 @@ typedef struct MicroBatchRewrite {
     const IrModule *module;
     const Rules *rules;
     const SplitOptions *split_options;
-    MicroBatching settings;
+    MicroBatchSettings settings;
     int32_t count;        /* instructions */
     int32_t *first_state; /* [instruction + 1]: range in states, one for each leaf */
     MicroBatchState *states;

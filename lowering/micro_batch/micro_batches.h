@@ -30,7 +30,7 @@ const char *relaxation_name(Relaxation relaxation);
 /* Returns RELAXATION_COUNT for an unknown name. */
 Relaxation relaxation_from_name(const char *name);
 
-typedef struct MicroBatching {
+typedef struct MicroBatchSettings {
     int32_t micro_batches;        /* >= 1 */
     PlanRecomputation recomputed; /* before the batch is cut up */
     uint32_t relaxations;         /* bits by Relaxation */
@@ -39,14 +39,14 @@ typedef struct MicroBatching {
      * passes cannot be distinguished. */
     bool separate_backward;
     const StopSignal *stop; /* or NULL; once it requests a stop, contexts are not made */
-} MicroBatching;
+} MicroBatchSettings;
 
 /* Creates the context of the module `base` rewritten in micro-batches. It refers to `base`, which must
  * outlive it and is as read, or with recomputation: sha256, and thus plans, are the original's; original[i]
  * is the instruction of the original from which i was derived. Parameters and outputs keep their numbers.
  * AM_ERROR_INFEASIBLE: the module cannot be split exactly; the message names the operator, its source line
  * and the relaxation that would allow it. AM_INTERRUPTED: by settings->stop. */
-AmStatus plan_context_split(PlanContext **split, const PlanContext *base, const MicroBatching *settings,
+AmStatus plan_context_split(PlanContext **split, const PlanContext *base, const MicroBatchSettings *settings,
                             AmError *error);
 
 /* Creates the context of the module with recomputation, whose batch may then be split. AM_INTERRUPTED: by
@@ -59,7 +59,7 @@ bool recomputation_is_same(const PlanRecomputation *a, const PlanRecomputation *
 
 /* Finds the context with the recomputation and the micro-batches of `settings`, made on first use and
  * owned by `whole`, which threads may not share meanwhile; `whole` itself where there is neither. */
-AmStatus plan_context_for(const PlanContext **context, PlanContext *whole, const MicroBatching *settings,
+AmStatus plan_context_for(const PlanContext **context, PlanContext *whole, const MicroBatchSettings *settings,
                           AmError *error);
 
 /* Gives `whole` a context with recomputation or micro-batches of it, which it then owns and
@@ -73,7 +73,7 @@ void plan_context_keep_only(PlanContext *whole, const PlanContext *known, const 
  * `whole` or has a recomputation, in micro-batches. NULL: there is none. */
 const PlanContext *plan_context_find_recomputed(const PlanContext *whole,
                                                 const PlanRecomputation *recomputed);
-const PlanContext *plan_context_find_split(const PlanContext *base, const MicroBatching *settings);
+const PlanContext *plan_context_find_split(const PlanContext *base, const MicroBatchSettings *settings);
 
 /* Sets the plan's relaxations, by name, to the context's. */
 AmStatus micro_batches_state_relaxations(Plan *plan, Arena *arena, const PlanContext *context,

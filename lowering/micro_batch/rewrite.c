@@ -61,7 +61,7 @@ static void find_readers(MicroBatchRewrite *self) {
 }
 
 static AmStatus make_rewrite(MicroBatchRewrite **rewrite, Arena *arena, const PlanContext *whole,
-                             const MicroBatching *settings, AmError *error) {
+                             const MicroBatchSettings *settings, AmError *error) {
     const Rules *rules = whole->rules;
     int32_t count = rules->count, entry = rules->entry_count, states = 0;
     MicroBatchRewrite *self = ARENA_ARRAY(arena, MicroBatchRewrite, 1);
@@ -140,7 +140,7 @@ static bool rounds_sums(const MicroBatchRewrite *rewrite) {
 
 /* Rewrites a module into micro-batches: states, loops, demands, then the new module. */
 static AmStatus rewrite_in_micro_batches(PlanContext *self, int32_t **origins, Arena *scratch,
-                                         const MicroBatching *settings, AmError *error) {
+                                         const MicroBatchSettings *settings, AmError *error) {
     const PlanContext *base = self->base;
     MicroBatchRewrite *rewrite = NULL;
     TRY(check_ranks(base->canonical, error));
@@ -287,7 +287,7 @@ const PlanContext *plan_context_find_recomputed(const PlanContext *whole,
     return split;
 }
 
-const PlanContext *plan_context_find_split(const PlanContext *base, const MicroBatching *settings) {
+const PlanContext *plan_context_find_split(const PlanContext *base, const MicroBatchSettings *settings) {
     const PlanContext *split = plan_context_whole(base)->splits;
     while (split && (split->micro_batches != settings->micro_batches || split->base != base ||
                      split->allowed_relaxations != settings->relaxations ||
@@ -296,7 +296,7 @@ const PlanContext *plan_context_find_split(const PlanContext *base, const MicroB
     return split;
 }
 
-AmStatus plan_context_for(const PlanContext **context, PlanContext *whole, const MicroBatching *settings,
+AmStatus plan_context_for(const PlanContext **context, PlanContext *whole, const MicroBatchSettings *settings,
                           AmError *error) {
     PlanContext *made;
     *context = whole;
@@ -318,7 +318,7 @@ AmStatus plan_context_for(const PlanContext **context, PlanContext *whole, const
     return status;
 }
 
-AmStatus plan_context_split(PlanContext **split, const PlanContext *base, const MicroBatching *settings,
+AmStatus plan_context_split(PlanContext **split, const PlanContext *base, const MicroBatchSettings *settings,
                             AmError *error) {
     Arena scratch = {0};
     int32_t *origins;
@@ -327,7 +327,7 @@ AmStatus plan_context_split(PlanContext **split, const PlanContext *base, const 
     self->micro_batches = settings->micro_batches;
     self->allowed_relaxations = settings->relaxations;
     AmStatus status;
-    MicroBatching tried = *settings;
+    MicroBatchSettings tried = *settings;
     AmError refusal = {0};
     self->separate_backward = settings->separate_backward;
     status = rewrite_in_micro_batches(self, &origins, &scratch, &tried,

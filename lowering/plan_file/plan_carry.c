@@ -308,7 +308,7 @@ static AmStatus carry(Carrier *self, json_t *root, const json_t *names, bool is_
 }
 
 /* Makes the context with separate layers and the plan's other rewritings, and notes it in the plan. */
-static AmStatus rewrite(Carrier *self, json_t *root, PlanContext *source, PlanRewriting rewriting) {
+static AmStatus rewrite(Carrier *self, json_t *root, PlanContext *source, PlanRewrites rewriting) {
     json_t *object = json_object_get(root, "rewriting");
     PlanContext *made;
     AmError own = {0};
@@ -330,7 +330,7 @@ AmStatus plan_names_carry(json_t *root, PlanContext *source, const char *file, A
     const char *sha256 = json_string_value(json_object_get(module, "sha256"));
     const char *parameters = json_string_value(json_object_get(names, "parameters"));
     Carrier self = {.context = source, .file = file, .error = error};
-    PlanRewriting rewriting = {.splits_layers = true};
+    PlanRewrites rewriting = {.splits_layers = true};
     PlanContext *layers;
     AmError own = {0};
     char hex[65];

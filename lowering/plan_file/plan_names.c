@@ -49,7 +49,7 @@ AmStatus plan_names_hash_parameters(char hex[65], Arena *arena, const PlanContex
     return AM_OK;
 }
 
-AmStatus plan_names_prepare(PlanContext *source, PlanRewriting rewriting, AmError *error) {
+AmStatus plan_names_prepare(PlanContext *source, PlanRewrites rewriting, AmError *error) {
     AmError own = {0};
     PlanContext *made;
     rewriting.splits_layers = true;
@@ -62,7 +62,7 @@ static bool find_layers(NameWriter *self) {
     const PlanContext *whole = self->whole;
     self->layers = whole;
     if (whole->rewriting.splits_layers) return true;
-    PlanRewriting wanted = whole->rewriting;
+    PlanRewrites wanted = whole->rewriting;
     wanted.splits_layers = true;
     for (const PlanContext *made = plan_context_source(whole)->rewritten; made; made = made->next_split)
         if (plan_rewriting_equal(made->rewriting, wanted)) self->layers = made;

@@ -21,7 +21,7 @@
 /* Splits the loops over layers of a module that was read, together with the other rewritings of `rewriting`.
  * plan_names_to_json() then finds names for the instructions of its loops. Does nothing if the loops cannot
  * be split. */
-AmStatus plan_names_prepare(PlanContext *source, PlanRewriting rewriting, AmError *error);
+AmStatus plan_names_prepare(PlanContext *source, PlanRewrites rewriting, AmError *error);
 
 /* Sets `*names` to the names of the numbers in `stages` (the caller's reference), which are by the
  * instructions of `whole`; NULL: the module has no layers. A loop's instructions have names if

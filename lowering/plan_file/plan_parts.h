@@ -19,7 +19,7 @@ const IrInstruction *plan_class_instruction(const PlanContext *context, const Di
 
 /* Returns {"layers": "split", "recomputation": "undone", "attention": "fused"}; NULL where nothing is
  * rewritten. The caller's reference. */
-json_t *plan_rewriting_to_json(PlanRewriting rewriting);
+json_t *plan_rewriting_to_json(PlanRewrites rewriting);
 
 /* Writes the hash of a JSON value in its canonical form: 64 digits. */
 AmStatus plan_json_sha256(char hex[65], const json_t *value, AmError *error);

@@ -261,7 +261,7 @@ static AmStatus collect_recomputed(PlanReader *self, const json_t *root) {
 
 /* Reads the micro-batches, and finds the context in which the plan's names are to be read. */
 static AmStatus read_micro_batches(PlanReader *self, PlanContext *whole, json_t *root) {
-    MicroBatching settings = {0};
+    MicroBatchSettings settings = {0};
     int64_t micro_batches;
     TRY(json_get_integer(&micro_batches, root, "micro_batches", 1, MICRO_BATCHES_MOST, self->source, "$",
                          self->error));
@@ -338,7 +338,7 @@ static AmStatus read_rewriting(PlanReader *self, PlanContext **whole, json_t *ro
     static const char *const keys[] = {"layers", "recomputation", "attention", NULL};
     json_t *object = json_object_get(root, "rewriting");
     const char *sha256 = json_string_value(json_object_get(json_object_get(root, "module"), "sha256"));
-    PlanRewriting rewriting = {0};
+    PlanRewrites rewriting = {0};
     if ((*whole)->source) *whole = (*whole)->source;
     self->context = *whole;
     if (!object) return AM_OK;

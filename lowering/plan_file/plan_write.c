@@ -146,7 +146,7 @@ static json_t *search_to_json(const Plan *plan) {
     return search;
 }
 
-json_t *plan_rewriting_to_json(PlanRewriting rewriting) {
+json_t *plan_rewriting_to_json(PlanRewrites rewriting) {
     if (plan_rewriting_is_none(rewriting)) return NULL;
     return json_pack("{s:s*, s:s*, s:s*}", "layers", rewriting.splits_layers ? "split" : NULL,
                      "recomputation", rewriting.undoes_recomputation ? "undone" : NULL, "attention",

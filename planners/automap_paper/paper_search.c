@@ -19,7 +19,7 @@ typedef struct PaperSearch {
     PlanContext *whole;
     const Cluster *cluster;
     const SearchOptions *options;
-    const MicroBatching *settings;
+    const MicroBatchSettings *settings;
 } PaperSearch;
 
 /* ---- meshes ---- */
@@ -214,7 +214,7 @@ static AmStatus report_cuts(PaperSearch *self, const PaperPipeline *pipeline, Am
  * activations. If the other needs of a step do not fit besides, stages keep gradients and state in shards
  * (ZeRO 2), which does not change the cuts. */
 static AmStatus price_pipeline(PaperSearch *self, const PaperPipeline *pipeline, AmError *error) {
-    MicroBatching settings = *self->settings;
+    MicroBatchSettings settings = *self->settings;
     const PlanContext *context;
     int32_t instructions[STAGES_MOST], devices[STAGES_MOST];
     PaperStageCuts cuts = {
@@ -290,7 +290,7 @@ static AmStatus refuse_options(const SearchOptions *options, AmError *error) {
 }
 
 AmStatus paper_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
-                      const SearchOptions *options, const MicroBatching *settings, AmError *error) {
+                      const SearchOptions *options, const MicroBatchSettings *settings, AmError *error) {
     double start = clock_seconds();
     *result = (SearchResult){.model_gap = NAN};
     for (int32_t e = 0; e < BASELINE_COUNT; e++)

@@ -58,7 +58,7 @@ typedef struct PaperReport {
  * is set. Otherwise as plan_search(). */
 #define PAPER_MICRO_BATCH 16
 AmStatus paper_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
-                      const SearchOptions *options, const MicroBatching *settings, AmError *error);
+                      const SearchOptions *options, const MicroBatchSettings *settings, AmError *error);
 
 /* Returns the report as an object (the caller's reference), and for readers. */
 json_t *paper_report_to_json(const PaperReport *report, const PlanContext *context);

@@ -79,9 +79,9 @@ typedef struct DegreeSweep {
 /* ---- what strategies share ---- */
 
 static AmStatus open_context(const DegreeSweep *self, SweepContext *context, AmError *error) {
-    const MicroBatching settings = {.micro_batches = context->micro_batches,
-                                    .relaxations = self->options->relaxations,
-                                    .separate_backward = context->has_stages};
+    const MicroBatchSettings settings = {.micro_batches = context->micro_batches,
+                                         .relaxations = self->options->relaxations,
+                                         .separate_backward = context->has_stages};
     context->context = self->whole;
     if (context->micro_batches > 1) {
         TRY(plan_context_split(&context->owned, self->whole, &settings, error));
@@ -427,9 +427,9 @@ static AmStatus rebuild(DegreeSweep *self, SweepTask *task, Plan *plan, AmError 
 
 AmStatus sweep_plan(Plan **plan, Arena *arena, PlanContext *whole, const Cluster *cluster,
                     const SweepOptions *options, const SweepRow *row, AmError *error) {
-    MicroBatching settings = {.micro_batches = row->micro_batches,
-                              .relaxations = options->relaxations,
-                              .separate_backward = row->stages > 1};
+    MicroBatchSettings settings = {.micro_batches = row->micro_batches,
+                                   .relaxations = options->relaxations,
+                                   .separate_backward = row->stages > 1};
     DegreeSweep *self = ARENA_ARRAY(arena, DegreeSweep, 1);
     *plan = ARENA_ARRAY(arena, Plan, 1);
     if (arena->failed) return am_fail_memory(error, (int64_t)sizeof *self);

@@ -37,7 +37,7 @@ typedef struct DeviceSearch {
     PlanContext *whole;
     const Cluster *cluster;
     const SearchOptions *options;
-    const MicroBatching *settings;
+    const MicroBatchSettings *settings;
     DeviceChoices choices;
     int32_t best;     /* choice of the result */
     int64_t reserved; /* evaluations that the first choice leaves to others */
@@ -285,7 +285,7 @@ static AmStatus list_front(DeviceSearch *self, AmError *error) {
 /* ---- all of it ---- */
 
 AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
-                       const SearchOptions *options, const MicroBatching *settings, AmError *error) {
+                       const SearchOptions *options, const MicroBatchSettings *settings, AmError *error) {
     DeviceSearch self = {.result = result,
                          .arena = arena,
                          .whole = whole,

@@ -14,6 +14,6 @@
  * choice.
  */
 AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
-                       const SearchOptions *options, const MicroBatching *settings, AmError *error);
+                       const SearchOptions *options, const MicroBatchSettings *settings, AmError *error);
 
 #endif

@@ -268,7 +268,7 @@ static AmStatus add_decisions(Differ *self) {
                              *const stages[] = {"stages", "schedule", NULL};
     const DifferenceSide *a = &self->sides[0], *b = &self->sides[1];
     bool is_same_cluster = strcmp(a->plan->cluster_sha256, b->plan->cluster_sha256) == 0;
-    const PlanRewriting form_a = a->whole->rewriting, form_b = b->whole->rewriting;
+    const PlanRewrites form_a = a->whole->rewriting, form_b = b->whole->rewriting;
     bool is_same_form = plan_rewriting_equal(form_a, form_b);
     bool has_same_devices = count_devices(a->plan) == count_devices(b->plan);
     bool has_same_cuts = is_same_form && has_same_devices && cuts_are_equal(self);

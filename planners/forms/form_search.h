@@ -19,7 +19,7 @@ typedef struct FormSearch {
     Arena *arena; /* of plans */
     const Cluster *cluster;
     SearchOptions options;
-    MicroBatching batching;
+    MicroBatchSettings batching;
     ModuleForms forms;
     bool has_search_after; /* a further search, which keeps a share of the limits */
     int32_t form;          /* the form in work */

@@ -45,7 +45,7 @@ static AmStatus split_layers(PlanContext **form, const FormFinder *self, AmError
         if (!has_near_miss) return AM_OK;
     }
     AmStatus status =
-        plan_context_rewrite(form, self->module, (PlanRewriting){.splits_layers = true}, &refusal);
+        plan_context_rewrite(form, self->module, (PlanRewrites){.splits_layers = true}, &refusal);
     if (status == AM_ERROR_INFEASIBLE && is_free) {
         *form = self->module;
         return AM_OK;
@@ -70,7 +70,7 @@ static AmStatus undo_recomputation(PlanContext **form, PlanContext **recomputing
         self->request->keeps_recomputation || self->request->keeps_shardings)
         return AM_OK;
     PlanContext *undone;
-    PlanRewriting rewriting = (*form)->rewriting;
+    PlanRewrites rewriting = (*form)->rewriting;
     rewriting.undoes_recomputation = true;
     AmStatus status = plan_context_rewrite(&undone, self->module, rewriting, &refusal);
     if (status == AM_ERROR_INFEASIBLE) return AM_OK;
@@ -113,7 +113,7 @@ static AmStatus allows_attention(bool *has, PlanContext *form, const FormFinder 
 
 /* Takes the form of the initial plan. */
 static AmStatus take_initial(ModuleForms *forms, const FormFinder *self, AmError *error) {
-    PlanRewriting rewriting = plan_context_whole(self->options->request->space.initial->context)->rewriting;
+    PlanRewrites rewriting = plan_context_whole(self->options->request->space.initial->context)->rewriting;
     LayersChoice layers = self->request->layers;
     AttentionChoice attention = self->request->attention;
     if (layers != LAYERS_AUTO && (layers == LAYERS_SPLIT) != rewriting.splits_layers)

@@ -46,7 +46,7 @@ typedef struct ModuleForm {
     PlanContext *module; /* NULL while another form is searched before it: form_search() makes it again */
     PlanContext *other;  /* the form with the other choice of attention, if that is made; or NULL */
     FormCondition condition;
-    PlanRewriting rewriting, other_rewriting; /* of the two, while they are put off */
+    PlanRewrites rewriting, other_rewriting; /* of the two, while they are put off */
     /* AUTO: attention is chosen when the form is searched; FUSED: it is fused then; UNFUSED: it stays. */
     AttentionChoice attention;
 } ModuleForm;

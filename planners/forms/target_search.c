@@ -34,7 +34,7 @@ static void find_plan(void *user, int32_t target) {
 
 /* Searches without the target, where limits allow it: further candidates and the price of the restriction. */
 static AmStatus search_freely(FormSearch *self, SearchResult *found, TargetPlans *plans,
-                              const SearchOptions *free, const MicroBatching *batching, AmError *error) {
+                              const SearchOptions *free, const MicroBatchSettings *batching, AmError *error) {
     Target target = self->options.request->constraints.target;
     SearchOptions options = *free;
     AmError refusal = {0}, lack = {0};
@@ -92,7 +92,7 @@ static void choose(SearchResult *result, const PlanCandidate *candidate) {
 }
 
 AmStatus target_search(FormSearch *self, TargetPlans *plans, const SearchOptions *free,
-                       const MicroBatching *free_batching, AmError *error) {
+                       const MicroBatchSettings *free_batching, AmError *error) {
     Target target = self->options.request->constraints.target;
     SearchResult found, *result = self->result;
     AmError refusal = {0}, why = {0};

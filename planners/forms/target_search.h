@@ -19,7 +19,7 @@ typedef struct TargetPlans {
  * that was found.
  */
 AmStatus target_search(FormSearch *self, TargetPlans *plans, const SearchOptions *free,
-                       const MicroBatching *free_batching, AmError *error);
+                       const MicroBatchSettings *free_batching, AmError *error);
 
 /* Returns whether a candidate keeps the options of the search, and its target can run it. */
 bool target_may_take(const FormSearch *self, const PlanCandidate *candidate);

@@ -57,7 +57,8 @@ static bool is_large(const PipelineCandidates *self) {
     return ir_represented(self->plans.whole->canonical) > ALWAYS_SEARCHED;
 }
 
-AmStatus pipeline_one_stage_price(PipelineCandidates *self, const MicroBatching *settings, AmError *error) {
+AmStatus pipeline_one_stage_price(PipelineCandidates *self, const MicroBatchSettings *settings,
+                                  AmError *error) {
     enum { MOST = 4 };
     const double near = 1.1;
     if (settings->micro_batches > 1 || !is_large(self) || !self->model) return AM_OK;
@@ -93,7 +94,7 @@ static Baseline baseline_of(const PipelineCandidates *self, const PipelineCandid
 }
 
 AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *self,
-                                   const MicroBatching *settings, AmError *error) {
+                                   const MicroBatchSettings *settings, AmError *error) {
     SearchOptions options = search_one_stage_part(self->plans.options);
     bool is_left_out =
         is_large(self) && self->best &&

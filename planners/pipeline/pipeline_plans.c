@@ -76,11 +76,11 @@ static AmStatus list_recomputed(PlanRecomputation *recomputed, const PipelinePla
  * made side by side. */
 static AmStatus split_context(const PipelinePlans *self, PipelineContext *context, AmError *error) {
     const SearchRequest *request = self->options->request;
-    const MicroBatching settings = {.micro_batches = context->micro_batches,
-                                    .recomputed = context->recomputed,
-                                    .relaxations = self->relaxations,
-                                    .separate_backward = context->has_stages,
-                                    .stop = &self->costs->stop};
+    const MicroBatchSettings settings = {.micro_batches = context->micro_batches,
+                                         .recomputed = context->recomputed,
+                                         .relaxations = self->relaxations,
+                                         .separate_backward = context->has_stages,
+                                         .stop = &self->costs->stop};
     /* Pins and degrees hold on the meshes of stages, not on this one of a single device: pin_stage() adds
      * the pins, the layouts keep the degrees. A pipeline keeps no shardings of the module. */
     ProblemSettings of_problem = problem_settings(SPACE_AUTO, request->constraints.memory_fraction);

@@ -28,7 +28,7 @@ enum { MOST_FOUND = 24, MOST_GUESSES = 4, MOST_EVEN = 2, MOST_VARIED = 2, MOST_N
 
 /* Simulates a first plan of a large module before the tables are made: the first one that fits
  * among those with the least memory. An interrupted search returns it. */
-static AmStatus price_first(PipelineCandidates *self, const MicroBatching *settings, AmError *error) {
+static AmStatus price_first(PipelineCandidates *self, const MicroBatchSettings *settings, AmError *error) {
     enum { SOON_ENOUGH = 2000 /* instructions */, LEAST_LEFT = 16 /* evaluations */ };
     const Cluster *cluster = self->plans.cluster;
     const Degrees *degrees = &self->plans.options->request->constraints.degrees;
@@ -51,7 +51,7 @@ static AmStatus price_first(PipelineCandidates *self, const MicroBatching *setti
 }
 
 /* Simulates the plan of --init-plan first, if it is in the requested space. */
-static AmStatus price_given(PipelineCandidates *self, const MicroBatching *settings, AmError *error) {
+static AmStatus price_given(PipelineCandidates *self, const MicroBatchSettings *settings, AmError *error) {
     const SearchOptions *options = self->plans.options;
     const Plan *initial = options->request->space.initial;
     PipelineCandidate *candidate = ARENA_ARRAY(self->plans.arena, PipelineCandidate, 1);
@@ -258,7 +258,8 @@ static bool cannot_take_iterations(const PipelineCandidates *self) {
     return refused;
 }
 
-static AmStatus search_pipelines(PipelineCandidates *self, const MicroBatching *settings, AmError *error) {
+static AmStatus search_pipelines(PipelineCandidates *self, const MicroBatchSettings *settings,
+                                 AmError *error) {
     const SearchOptions *options = self->plans.options;
     const int32_t one = 1;
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
@@ -354,8 +355,8 @@ static AmStatus fail_degrees(const PipelineCandidates *self, AmError *error) {
 
 /* Searches one-stage plans first, then all others, into `result`. Pipelines have until self->budget.stop's
  * deadline, the whole search until `end`. */
-static AmStatus run(PipelineCandidates *self, SearchResult *result, const MicroBatching *settings, double end,
-                    AmError *error) {
+static AmStatus run(PipelineCandidates *self, SearchResult *result, const MicroBatchSettings *settings,
+                    double end, AmError *error) {
     AmError refusal = {0};
     AmStatus status = search_pipelines(self, settings, &refusal);
     if (status == AM_ERROR_INFEASIBLE) {
@@ -427,7 +428,7 @@ AmStatus pipeline_check_options(const SearchOptions *options, AmError *error) {
 }
 
 AmStatus pipeline_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
-                         const SearchOptions *options, const MicroBatching *settings, AmError *error) {
+                         const SearchOptions *options, const MicroBatchSettings *settings, AmError *error) {
     const SearchRequest *request = options->request;
     double start = clock_seconds();
     *result = (SearchResult){.model_gap = NAN};

@@ -21,6 +21,6 @@ AmStatus pipeline_check_options(const SearchOptions *options, AmError *error);
  * where the search is interrupted or out of time, it is the best plan so far. AM_ERROR_INFEASIBLE if nothing
  * that was found fits; result->nearest came nearest. */
 AmStatus pipeline_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
-                         const SearchOptions *options, const MicroBatching *settings, AmError *error);
+                         const SearchOptions *options, const MicroBatchSettings *settings, AmError *error);
 
 #endif

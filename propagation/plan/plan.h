@@ -138,15 +138,15 @@ const char *plan_origin_name(PlanOrigin origin);
 
 /* Exact rewritings of the module as read, which a plan chooses before all else: its instruction numbers are
  * those of the rewritten module. */
-typedef struct PlanRewriting {
+typedef struct PlanRewrites {
     bool splits_layers;        /* one parameter for each layer of a stack (ir/layers/layers.h) */
     bool undoes_recomputation; /* then the source recomputes nothing (ir/recomputation/undo.h) */
     bool fuses_attention;      /* then each attention operator is one fusion (ir/attention/attention.h) */
-} PlanRewriting;
-static inline bool plan_rewriting_is_none(PlanRewriting rewriting) {
+} PlanRewrites;
+static inline bool plan_rewriting_is_none(PlanRewrites rewriting) {
     return !rewriting.splits_layers && !rewriting.undoes_recomputation && !rewriting.fuses_attention;
 }
-static inline bool plan_rewriting_equal(PlanRewriting a, PlanRewriting b) {
+static inline bool plan_rewriting_equal(PlanRewrites a, PlanRewrites b) {
     return a.splits_layers == b.splits_layers && a.undoes_recomputation == b.undoes_recomputation &&
            a.fuses_attention == b.fuses_attention;
 }
@@ -212,7 +212,7 @@ typedef struct PlanContext {
 
     /* Rewritten contexts. */
     struct PlanContext *source; /* has the module as read and owns this one; NULL: not rewritten */
-    PlanRewriting rewriting;
+    PlanRewrites rewriting;
     const IrLayerMap *layer_map; /* parameters and outputs of `source`; NULL: they are the same */
     struct PlanContext *unfused; /* has the same rewriting with unfused attention; NULL: nothing is fused */
 
@@ -285,7 +285,7 @@ void plan_context_free(PlanContext *context);
  * `source` itself where nothing is rewritten. sha256, and thus the module of plans, is the source's. Several
  * threads may fuse attention at once, each in another unfused context. AM_ERROR_INFEASIBLE: the module cannot
  * be rewritten so; the text says why. */
-AmStatus plan_context_rewrite(PlanContext **rewritten, PlanContext *source, PlanRewriting rewriting,
+AmStatus plan_context_rewrite(PlanContext **rewritten, PlanContext *source, PlanRewrites rewriting,
                               AmError *error);
 /* Releases a rewritten context, to which no plan and no other context may refer. plan_context_rewrite() makes
  * it again. */

@@ -215,7 +215,7 @@ static AmStatus undo_recomputation(PlanContext *self, PlanContext *from, AmError
     return move_repeats(self, from, origins, error);
 }
 
-static AmStatus make_rewritten(PlanContext **made, PlanContext *source, PlanRewriting rewriting,
+static AmStatus make_rewritten(PlanContext **made, PlanContext *source, PlanRewrites rewriting,
                                AmError *error) {
     Arena arena = {0};
     PlanContext *from, *self = ARENA_ARRAY(&arena, PlanContext, 1);
@@ -248,7 +248,7 @@ fail:
 /* Of the lists of rewritten contexts: two threads may make different ones of a module. */
 static pthread_mutex_t rewritten_lock = PTHREAD_MUTEX_INITIALIZER;
 
-AmStatus plan_context_rewrite(PlanContext **rewritten, PlanContext *source, PlanRewriting rewriting,
+AmStatus plan_context_rewrite(PlanContext **rewritten, PlanContext *source, PlanRewrites rewriting,
                               AmError *error) {
     *rewritten = source;
     if (plan_rewriting_is_none(rewriting)) return AM_OK;
@@ -275,7 +275,7 @@ void plan_context_forget(PlanContext *rewritten) {
 }
 
 AmStatus plan_context_fuse(PlanContext **fused, PlanContext *context, AmError *error) {
-    PlanRewriting rewriting = context->rewriting;
+    PlanRewrites rewriting = context->rewriting;
     *fused = context;
     if (context->unfused) return AM_OK;
     TRY(plan_context_find_attention(context, error));

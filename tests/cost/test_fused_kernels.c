@@ -37,7 +37,7 @@ static Simulation simulate(Arena *arena, TransformerFused fused, TransformerReco
                                     .has_plain_softmax = has_plain_softmax};
     Strategy strategy = given;
     strategy.micro_batches = micro_batches;
-    const MicroBatching batching = strategy_batching(&strategy);
+    const MicroBatchSettings batching = strategy_batching(&strategy);
     AmError error = {0};
     IrModule *module;
     PlanContext *whole;

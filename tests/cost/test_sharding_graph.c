@@ -287,7 +287,7 @@ static void test_work_bounds_pipelines(void **state) {
         SearchOptions options = {
             .request = &request, .kind = SPACE_HYBRID, .limits.evaluations = sample_of(0, 20)};
         assert_int_equal(plan_search(&result, &arena, context, cluster, &options,
-                                     &(MicroBatching){.micro_batches = 0}, &error),
+                                     &(MicroBatchSettings){.micro_batches = 0}, &error),
                          AM_OK);
         assert_true(result.plan->predicted_step_seconds >= bound.seconds);
         assert_true(result.plan->bound_seconds >= bound.seconds * (1 - 1e-9));
@@ -318,7 +318,7 @@ static void test_stages_have_a_model_gap(void **state) {
                                    .baseline = BASELINE_EVEN_PIPELINE};
     assert_int_equal(cluster_read(&cluster, &arena, "C", &error), AM_OK);
     assert_int_equal(plan_search(&result, &arena, context, cluster, &options,
-                                 &(MicroBatching){.micro_batches = 2}, &error),
+                                 &(MicroBatchSettings){.micro_batches = 2}, &error),
                      AM_OK);
     assert_true(result.plan->stage_count > 1);
     assert_int_equal(plan_model_gap(&found, context, cluster, result.plan, &never, &error), AM_OK);

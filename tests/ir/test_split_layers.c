@@ -105,7 +105,7 @@ static void test_cases(void **state) {
         AmError error = {0};
         PlanContext *context = read_layers(it), *split = NULL;
         AmStatus status =
-            plan_context_rewrite(&split, context, (PlanRewriting){.splits_layers = true}, &error);
+            plan_context_rewrite(&split, context, (PlanRewrites){.splits_layers = true}, &error);
         if (it->reason) {
             assert_int_equal(status, AM_ERROR_INFEASIBLE);
             if (!strstr(error.text, it->reason)) fail_msg("case %zu: %s", k, error.text);

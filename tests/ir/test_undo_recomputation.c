@@ -60,7 +60,7 @@ static void check_step(const Step *step) {
     AmError error = {0};
     PlanContext *context = read_step(step), *undone;
     AmStatus status =
-        plan_context_rewrite(&undone, context, (PlanRewriting){.undoes_recomputation = true}, &error);
+        plan_context_rewrite(&undone, context, (PlanRewrites){.undoes_recomputation = true}, &error);
     if (step->products == 0) {
         assert_int_equal(status, AM_ERROR_INFEASIBLE);
         assert_non_null(strstr(error.text, "recomputes no forward value"));

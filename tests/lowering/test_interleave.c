@@ -23,7 +23,7 @@ typedef struct Fixture {
 } Fixture;
 
 static void open_case(Fixture *self, const char *model) {
-    MicroBatching settings = {.micro_batches = ITERATIONS, .separate_backward = true};
+    MicroBatchSettings settings = {.micro_batches = ITERATIONS, .separate_backward = true};
     AmError error = {0};
     *self = (Fixture){.whole = read_model(model)};
     assert_int_equal(plan_context_for(&self->split, self->whole, &settings, &error), AM_OK);
@@ -276,7 +276,7 @@ static void test_pairs(void **state) {
     Fixture self;
     LoopPair *pairs;
     int32_t count;
-    MicroBatching together = {.micro_batches = ITERATIONS};
+    MicroBatchSettings together = {.micro_batches = ITERATIONS};
     open_case(&self, "gpt2_tiny");
     assert_int_equal(interleave_pairs(&pairs, &count, &self.arena, self.split->rules, NULL), AM_OK);
     assert_int_equal(count, 1);

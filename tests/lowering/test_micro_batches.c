@@ -73,7 +73,7 @@ static void test_equal_to_one_batch(void **state) {
         PlanContext *whole = read_module(cases[k].text);
         run_steps(whole, NULL, expected, cases[k].name);
         for (int32_t n = 0; cases[k].numbers[n]; n++) {
-            MicroBatching settings = {.micro_batches = cases[k].numbers[n]};
+            MicroBatchSettings settings = {.micro_batches = cases[k].numbers[n]};
             const PlanContext *split;
             AmError error = {0};
             if (plan_context_for(&split, whole, &settings, &error) != AM_OK)
@@ -118,7 +118,7 @@ static void test_number_of_loops(void **state) {
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         PlanContext *whole = read_module(rows[k].text);
         const PlanContext *split;
-        const MicroBatching settings = {.micro_batches = 2};
+        const MicroBatchSettings settings = {.micro_batches = 2};
         assert_int_equal(plan_context_for(&split, whole, &settings, NULL), AM_OK);
         assert_int_equal(count_iterations(split), rows[k].loops);
         assert_string_equal(split->sha256, whole->sha256);
@@ -144,7 +144,7 @@ static void test_refused(void **state) {
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         PlanContext *whole = read_module(rows[k].text);
         const PlanContext *split;
-        const MicroBatching settings = {.micro_batches = rows[k].micro_batches};
+        const MicroBatchSettings settings = {.micro_batches = rows[k].micro_batches};
         AmError error = {0};
         assert_int_equal(plan_context_for(&split, whole, &settings, &error), AM_ERROR_INFEASIBLE);
         if (!strstr(error.text, rows[k].reason))
@@ -163,8 +163,8 @@ static void test_relaxed(void **state) {
     PlanContext *whole = read_module(batch_normalized);
     run_steps(whole, NULL, expected, "normalized");
     for (int32_t iterations = 2; iterations <= 4; iterations *= 2) {
-        const MicroBatching settings = {.micro_batches = iterations,
-                                        .relaxations = 1u << RELAXATION_BATCH_STATISTICS_PER_MICRO_BATCH};
+        const MicroBatchSettings settings = {
+            .micro_batches = iterations, .relaxations = 1u << RELAXATION_BATCH_STATISTICS_PER_MICRO_BATCH};
         const PlanContext *split;
         AmError error = {0};
         if (plan_context_for(&split, whole, &settings, &error) != AM_OK) fail_msg("%s", error.text);
@@ -181,8 +181,8 @@ static void test_relaxed(void **state) {
 static void test_not_relaxed_without_need(void **state) {
     (void)state;
     PlanContext *whole = read_module(batch_dense);
-    const MicroBatching settings = {.micro_batches = 2,
-                                    .relaxations = 1u << RELAXATION_BATCH_STATISTICS_PER_MICRO_BATCH};
+    const MicroBatchSettings settings = {.micro_batches = 2,
+                                         .relaxations = 1u << RELAXATION_BATCH_STATISTICS_PER_MICRO_BATCH};
     const PlanContext *split;
     assert_int_equal(plan_context_for(&split, whole, &settings, NULL), AM_OK);
     assert_int_equal(split->relaxations, 0);
@@ -216,8 +216,8 @@ static void test_rounded_sums(void **state) {
                     "  g = f32[1,1] convert(d)\n  n = f32[1,1] subtract(w, g)\n"
                     "  ROOT r = (f32[1,1]) tuple(n)\n}\n");
     for (int32_t k = 0; k < 2; k++) {
-        const MicroBatching settings = {.micro_batches = 4,
-                                        .relaxations = k ? 1u << RELAXATION_ROUNDED_SUMS : 0};
+        const MicroBatchSettings settings = {.micro_batches = 4,
+                                             .relaxations = k ? 1u << RELAXATION_ROUNDED_SUMS : 0};
         const PlanContext *split, *again;
         AmError error = {0};
         if (plan_context_for(&split, whole, &settings, &error) != AM_OK) fail_msg("%s", error.text);
@@ -235,7 +235,7 @@ static void test_stopped(void **state) {
     PlanContext *whole = read_module(batch_dense);
     volatile sig_atomic_t flag = 1;
     const StopSignal interrupt = {.interrupted = &flag};
-    const MicroBatching settings = {.micro_batches = 2, .stop = &interrupt};
+    const MicroBatchSettings settings = {.micro_batches = 2, .stop = &interrupt};
     const PlanContext *split;
     AmError error = {0};
     assert_int_equal(plan_context_for(&split, whole, &settings, &error), AM_INTERRUPTED);
@@ -252,7 +252,7 @@ static void test_kept_contexts(void **state) {
     PlanContext *whole = read_module(batch_dense);
     const PlanContext *splits[4];
     for (int32_t k = 0; k < 4; k++) {
-        const MicroBatching settings = {.micro_batches = 2 + 2 * (k / 2), .separate_backward = k % 2};
+        const MicroBatchSettings settings = {.micro_batches = 2 + 2 * (k / 2), .separate_backward = k % 2};
         assert_int_equal(plan_context_for(&splits[k], whole, &settings, NULL), AM_OK);
     }
     plan_context_keep_only(whole, splits[1], &splits[2], 1);

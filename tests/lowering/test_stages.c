@@ -187,7 +187,7 @@ static void test_iterations_of_their_own(void **state) {
     const PlanContext *split;
     Arena arena = {0};
     StageMap *map;
-    MicroBatching settings = {.micro_batches = 4};
+    MicroBatchSettings settings = {.micro_batches = 4};
     join(path, sizeof path, "gpt2_tiny", "model.hlo.pb");
     assert_int_equal(plan_context_read(&whole, path, NULL, NULL), AM_OK);
     assert_int_equal(plan_context_for(&split, whole, &settings, NULL), AM_OK);

@@ -110,7 +110,7 @@ static void test_several_at_once(void **state) {
 /* The twelve layers of a module in micro-batches, whose loops hand on the gradients of every layer. */
 static void test_near_the_model_in_micro_batches(void **state) {
     (void)state;
-    const MicroBatching settings = {.micro_batches = 4};
+    const MicroBatchSettings settings = {.micro_batches = 4};
     const ProblemSettings of_problem = {.constraints.memory_fraction = 0.9, .budget = {.limit = 1}};
     AmError error = {0};
     ProblemCase self;

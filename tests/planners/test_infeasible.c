@@ -13,7 +13,7 @@ typedef struct InfeasibleCase {
 /* Two weights of 268 MB whose gradients are as large, on four devices. */
 static void begin(InfeasibleCase *self, int64_t memory_bytes, const SearchOptions *options) {
     static const int64_t width[] = {3, 8192, 8192, 8192};
-    const MicroBatching settings = {.micro_batches = 1};
+    const MicroBatchSettings settings = {.micro_batches = 1};
     AmError error = {0};
     SearchResult result;
     Random random;
@@ -133,7 +133,7 @@ static void test_hybrid(void **state) {
     AmError error = {0};
     SearchResult result;
     assert_int_equal(plan_search(&result, &self.arena, self.context, self.cluster, &relaxed,
-                                 &(MicroBatching){.micro_batches = 1}, &error),
+                                 &(MicroBatchSettings){.micro_batches = 1}, &error),
                      AM_OK);
     end(&self);
 }

@@ -114,7 +114,7 @@ static void compare_baselines(PlanContext *whole, const PlanSample *sample, cons
                               const char *mesh_text, int32_t micro_batches) {
     Arena arena = {0};
     AmError error = {0};
-    const MicroBatching settings = {.micro_batches = micro_batches};
+    const MicroBatchSettings settings = {.micro_batches = micro_batches};
     const ProblemSettings of_problem = {.constraints.memory_fraction = 0.9, .budget = {.limit = 100}};
     const PlanContext *context, *of_sample;
     int32_t devices[DEVICES] = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -195,7 +195,7 @@ static void make_pipeline(Plan *plan, Arena *arena, PlanContext *context, const 
     const IrLoops *loops = context->canonical->loops;
     const PlanContext *split;
     PlanStage *stages = ARENA_ARRAY(arena, PlanStage, of->stages);
-    MicroBatching settings = {.micro_batches = of->micro_batches, .separate_backward = of->stages > 1};
+    MicroBatchSettings settings = {.micro_batches = of->micro_batches, .separate_backward = of->stages > 1};
     assert_int_equal(even_pipeline_cuts(cuts, &found, context, of->stages, 1, &error), AM_OK);
     assert_true(found);
     PlanRecomputation *all = &settings.recomputed;
@@ -253,8 +253,8 @@ static void move_pipeline(Plan *moved, Arena *arena, PlanContext *whole, const P
     AmError error = {0};
     const PlanContext *context;
     PlanStage *stages = ARENA_ARRAY(arena, PlanStage, plan->stage_count);
-    MicroBatching settings = {.micro_batches = plan->micro_batches,
-                              .separate_backward = plan->stage_count > 1};
+    MicroBatchSettings settings = {.micro_batches = plan->micro_batches,
+                                   .separate_backward = plan->stage_count > 1};
     PlanRecomputation *all = &settings.recomputed;
     if (plan_sample_cut(stages, arena, sample, plan, &error) != AM_OK) fail_msg("%s", error.text);
     all->ranges = arena_alloc(arena, sizeof *all->ranges * (size_t)whole->rules->entry_count);

@@ -31,7 +31,7 @@ static const SearchOptions *options_of(SearchOptions *options, PlanSpace space, 
 /* Searches a model of the zoo on cluster C. The arena keeps the result. */
 static SearchResult search_zoo(Arena *arena, PlanContext *context, PlanSpace space, uint64_t seed) {
     SearchOptions options;
-    MicroBatching settings = {.micro_batches = 1};
+    MicroBatchSettings settings = {.micro_batches = 1};
     SearchResult result;
     Cluster *cluster;
     AmError error = {0};
@@ -205,7 +205,7 @@ static void test_refusals(void **state) {
     Cluster *cluster;
     SearchOptions options;
     SearchResult result;
-    MicroBatching whole = {.micro_batches = 1}, parts = {.micro_batches = 2};
+    MicroBatchSettings whole = {.micro_batches = 1}, parts = {.micro_batches = 2};
     AmError error = {0};
     assert_int_equal(cluster_read(&cluster, &arena, "A", &error), AM_OK);
     options_of(&options, SPACE_AUTO, 1);

@@ -164,7 +164,7 @@ static void test_published_cuts(void **state) {
                                  .searcher = SEARCHER_DQN,
                                  .limits.evaluations = SEARCH_PAPER_EPISODES,
                                  .seed = 1};
-        MicroBatching settings = {.micro_batches = 0};
+        MicroBatchSettings settings = {.micro_batches = 0};
         SearchResult result, again;
         Cluster *cluster;
         AmError error = {0};

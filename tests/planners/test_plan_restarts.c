@@ -26,7 +26,7 @@ typedef struct Fixture {
 } Fixture;
 
 static void open_case(Fixture *self, const char *model) {
-    const MicroBatching settings = {.micro_batches = MICRO_BATCHES, .separate_backward = true};
+    const MicroBatchSettings settings = {.micro_batches = MICRO_BATCHES, .separate_backward = true};
     const char *reason;
     int64_t evaluations;
     AmError error = {0};
@@ -68,7 +68,7 @@ static void test_limit_of_a_climb(void **state) {
         int64_t cap, most, used;
         bool is_cut;
     } cases[] = {{0, 5, 5, false}, {9, 5, 5, false}, {4, 5, 4, true}, {7, 0, 7, true}};
-    const MicroBatching settings = {.micro_batches = MICRO_BATCHES, .separate_backward = true};
+    const MicroBatchSettings settings = {.micro_batches = MICRO_BATCHES, .separate_backward = true};
     Fixture self;
     open_case(&self, "t5_tiny");
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
@@ -124,7 +124,7 @@ static void test_restarts_leave_a_local_optimum(void **state) {
     (void)state;
     if (sample_of(0, 1)) skip(); /* the other tests run the same lines */
     enum { SIZE = 450 };
-    const MicroBatching settings = {0};
+    const MicroBatchSettings settings = {0};
     AmError error = {0};
     SearchResult result;
     Fixture self = {.whole = read_model("vit_tiny"),

@@ -64,7 +64,7 @@ static void run_search(SearchResult *result, Arena *arena, SearchWatch *watch, P
     AmError error = {0};
     PlanContext *context;
     Cluster *cluster;
-    const MicroBatching settings = {.micro_batches = space == SPACE_AUTO ? 0 : 1};
+    const MicroBatchSettings settings = {.micro_batches = space == SPACE_AUTO ? 0 : 1};
     const SearchRequest request = {.constraints.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION,
                                    .callbacks.watch = watch};
     const SearchOptions options = {

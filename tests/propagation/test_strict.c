@@ -163,7 +163,7 @@ static void test_micro_batches(void **state) {
     static const char *const models[] = {"gpt2_tiny", "gpt2_bf16_tiny"};
     for (int32_t k = 0; k < 4; k++) {
         PlanContext *context = read_model(models[k / 2]);
-        const MicroBatching settings = {.micro_batches = 4, .separate_backward = k % 2 == 1};
+        const MicroBatchSettings settings = {.micro_batches = 4, .separate_backward = k % 2 == 1};
         const PlanContext *split;
         Arena arena = {0};
         AmError error = {0};

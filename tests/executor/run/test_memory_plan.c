@@ -177,7 +177,7 @@ static int32_t check_model(const char *model) {
     static const Split splits[] = {
         {"data=2", choose_batch, 0}, {"data=3", choose_batch, 0}, {"data=2,model=2", choose_some, 1}};
     enum { SPLITS = sizeof splits / sizeof *splits };
-    const MicroBatching in_two = {.micro_batches = 2};
+    const MicroBatchSettings in_two = {.micro_batches = 2};
     const PlanContext *iterations;
     char path[512];
     AmError error = {0}, refusal = {0};

@@ -206,7 +206,7 @@ static bool run_random_plan(const PlanContext *context, const char *model, uint6
 /* The context of 1, 2 or 4 micro-batches; that of one, and a line, where the model refuses more. Every other
  * three seeds fuse attention. */
 static const PlanContext *context_of(PlanContext *whole, const char *model, uint64_t seed, bool tells) {
-    MicroBatching settings = {.micro_batches = 1 << seed % 3};
+    MicroBatchSettings settings = {.micro_batches = 1 << seed % 3};
     const PlanContext *context;
     AmError error = {0};
     if (seed / 3 % 2 == 1 && plan_context_fuse(&whole, whole, &error) != AM_OK) fail_msg("%s", error.text);

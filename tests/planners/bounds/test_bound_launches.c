@@ -71,7 +71,7 @@ static void check_search(Checked *self, PlanContext *context, const Cluster *clu
     options.request = &request;
     options.skip_bound = true;
     AmStatus status = plan_search(&result, &arena, context, cluster, &options,
-                                  &(MicroBatching){.micro_batches = micro_batches}, &error);
+                                  &(MicroBatchSettings){.micro_batches = micro_batches}, &error);
     if (status == AM_OK) check_seconds(self, result.plan->predicted_step_seconds, result.plan->stage_count);
     else assert_int_equal(status, AM_ERROR_INFEASIBLE);
     arena_free(&arena);
@@ -88,7 +88,7 @@ static void check(const char *model, const char *name, double least_part, bool s
     PlanContext *source = read_model(model), *context = source;
     if (splits)
         assert_int_equal(
-            plan_context_rewrite(&context, source, (PlanRewriting){.splits_layers = true}, &error), AM_OK);
+            plan_context_rewrite(&context, source, (PlanRewrites){.splits_layers = true}, &error), AM_OK);
     assert_int_equal(cluster_read(&cluster, &arena, name, &error), AM_OK);
     assert_int_equal(bound_launches_find(&launches, context, cluster, &error), AM_OK);
     Checked self = {&launches, model, name, .most_stages = PIPELINE_MOST_STAGES};

@@ -58,7 +58,7 @@ static void check(const char *model, const char *name, int32_t iterations) {
     SearchOptions options = {
         .request = &request, .kind = SPACE_HYBRID, .skip_bound = true, .limits.evaluations = 8};
     assert_int_equal(plan_search(&result, &arena, context, cluster, &options,
-                                 &(MicroBatching){.micro_batches = iterations}, &error),
+                                 &(MicroBatchSettings){.micro_batches = iterations}, &error),
                      AM_OK);
     assert_true(tried.count > 0);
     for (int32_t kind = 0; kind < SCHEDULE_KINDS; kind++) {

@@ -114,7 +114,7 @@ static void test_fewer_stages(void **state) {
         const char *refusal; /* or NULL */
     } cases[] = {
         {NULL, 0, 2, NULL}, {"data=2", 0, 2, NULL}, {"data=1", 0, 4, NULL}, {NULL, 8, 0, "fewer stages"}};
-    MicroBatching settings = {.micro_batches = 4, .separate_backward = true};
+    MicroBatchSettings settings = {.micro_batches = 4, .separate_backward = true};
     PlanContext *whole = read_model("gpt2_tiny");
     const PlanContext *split;
     Arena arena = {0};

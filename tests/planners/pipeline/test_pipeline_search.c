@@ -25,7 +25,7 @@ static const Plan *search_iterations(ClusterCase *self, PlanSpace space, double 
                                    .baseline = BASELINE_EVEN_PIPELINE,
                                    .limits.evaluations = EVALUATIONS,
                                    .skip_bound = true};
-    const MicroBatching settings = {.micro_batches = micro_batches};
+    const MicroBatchSettings settings = {.micro_batches = micro_batches};
     SearchResult found;
     AmError error = {0};
     if (plan_search(&found, &self->arena, self->context, self->cluster, &options, &settings, &error) != AM_OK)
@@ -83,7 +83,7 @@ static void test_simulates_even(void **state) {
                                        .callbacks.user = &wanted};
         const SearchOptions options = {.request = &request, .kind = SPACE_HYBRID, .limits.evaluations = 60};
         assert_int_equal(pipeline_search(&found, &self.arena, self.context, self.cluster, &options,
-                                         &(MicroBatching){.micro_batches = 0}, &error),
+                                         &(MicroBatchSettings){.micro_batches = 0}, &error),
                          AM_OK);
         assert_true(wanted.found);
         assert_true(found.plan->predicted_step_seconds <= wanted.seconds);
@@ -116,7 +116,7 @@ static void test_infeasible(void **state) {
         .request = &request, .kind = SPACE_HYBRID, .limits.evaluations = EVALUATIONS};
     open_case(&self, "gpt2_tiny", "nominal:2");
     assert_int_equal(pipeline_search(&found, &self.arena, self.context, self.cluster, &options,
-                                     &(MicroBatching){.micro_batches = 0}, &error),
+                                     &(MicroBatchSettings){.micro_batches = 0}, &error),
                      AM_ERROR_INFEASIBLE);
     assert_true(error.text[0] != '\0');
     close_case(&self);
@@ -138,7 +138,7 @@ static void test_given(void **state) {
     const SearchOptions options = {.request = &request, .kind = SPACE_HYBRID};
     assert_true(even->stage_count > 1);
     assert_int_equal(pipeline_search(&found, &self.arena, self.context, self.cluster, &options,
-                                     &(MicroBatching){.micro_batches = 0}, &error),
+                                     &(MicroBatchSettings){.micro_batches = 0}, &error),
                      AM_OK);
     assert_true(found.interrupted);
     assert_int_equal(found.plan->stage_count, even->stage_count);

@@ -101,7 +101,7 @@ static void test_rows_are_the_even_pipelines(void **state) {
     static const ScheduleKind kinds[] = {SCHEDULE_1F1B, SCHEDULE_ZB_H1, SCHEDULE_INTERLEAVED};
     ClusterCase self;
     SweepOptions options = {.micro_batches = 4, .memory_fraction = FRACTION};
-    MicroBatching settings = {.micro_batches = 4, .separate_backward = true};
+    MicroBatchSettings settings = {.micro_batches = 4, .separate_backward = true};
     const PlanContext *split;
     AmError error = {0};
     open_case(&self, "bert_tiny", "nominal:4");
