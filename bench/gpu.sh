@@ -83,12 +83,13 @@ pack() {
   fi
   tree=$(mktemp -d)
   trap "rm -rf '$tree'" EXIT
-  mkdir -p "$tree"/{bin,lib,stand_in,bench,datasets/models,tests}
+  mkdir -p "$tree"/{bin,lib,stand_in,bench,datasets/models,tests/data}
   build_programs "$source" "${AUTOMAP_PACK_BUILD:-$source/build-pack}" "$tree" || fail "the build failed"
   copy_libraries "$tree"
   cp "$source"/bench/gpu_*.* "$tree/bench/"
   cp -r "$source/datasets/automap_jax" "$source/datasets/digits" "$tree/datasets/"
-  cp -r "$source/tests/cuda" "$source/tests/text" "$tree/tests/"
+  cp -r "$source/tests/cuda" "$tree/tests/"
+  cp -r "$source/tests/data/text" "$tree/tests/data/"
   for model in "$source"/datasets/models/*/state.npz; do cp -r "$(dirname "$model")" "$tree/datasets/models/"; done
   cp -r "$source/datasets/models/mlp_evaluate" "$tree/datasets/models/"
   export_models "$tree"

@@ -320,15 +320,15 @@ static int64_t at_most(int64_t step) {
 
 static void test_every_allocation_for_a_small_module(void **state) {
     (void)state;
-    fail_each(SOURCE_DIR "/tests/text/fori_traced.hlo.txt", INT64_MAX);
-    fail_each(SOURCE_DIR "/tests/text/new_style.hlo.txt", INT64_MAX);
+    fail_each(SOURCE_DIR "/tests/data/text/fori_traced.hlo.txt", INT64_MAX);
+    fail_each(SOURCE_DIR "/tests/data/text/new_style.hlo.txt", INT64_MAX);
 }
 
 static void test_every_construct_of_the_text(void **state) {
     (void)state;
-    fail_each(SOURCE_DIR "/tests/text/scan_layers.hlo.txt", at_most(10));
-    fail_each(SOURCE_DIR "/tests/text/attributes.hlo.txt", at_most(10));
-    fail_each(SOURCE_DIR "/tests/text/literals.hlo.txt", at_most(10));
+    fail_each(SOURCE_DIR "/tests/data/text/scan_layers.hlo.txt", at_most(10));
+    fail_each(SOURCE_DIR "/tests/data/text/attributes.hlo.txt", at_most(10));
+    fail_each(SOURCE_DIR "/tests/data/text/literals.hlo.txt", at_most(10));
 }
 
 static void test_models_at_some_allocations(void **state) {

@@ -79,11 +79,12 @@ expect 3 'trailing\.json.*not valid JSON' cluster "$work/trailing.json"
 [ "$(wc -l <"$work/stderr")" = 1 ] || { echo "trailing.json: not one line"; failures=$((failures + 1)); }
 
 # Imports.
-succeed cluster --import tests/imports/slurm.env --device-type T4 -o "$work/slurm.json"
+succeed cluster --import tests/data/imports/slurm.env --device-type T4 -o "$work/slurm.json"
 succeed cluster "$work/slurm.json"
-expect 2 'expected one of V100' cluster --import tests/imports/slurm.env
+expect 2 'expected one of V100' cluster --import tests/data/imports/slurm.env
 expect 2 'need --import' cluster --device-type T4
-expect 3 'hostfile: names the hosts' cluster --import tests/imports/slurm.env --import tests/imports/hostfile \
+expect 3 'hostfile: names the hosts' cluster --import tests/data/imports/slurm.env \
+  --import tests/data/imports/hostfile \
   --device-type T4
 
 # A shape that does not match that of a state file.

@@ -1,6 +1,6 @@
 """The forms of module texts against XLA's parser and verifier.
 
-Every text of tests/verify/texts.txt is given to automap and to jaxlib: both accept or both refuse it as the
+Every text of tests/data/verify/texts.txt is given to automap and to jaxlib: both accept or both refuse it as the
 file says, but for the texts that are marked "alone". XLA prints the same of automap's text of an accepted
 module as of the original.
 """
@@ -26,7 +26,7 @@ with skip_where_missing():
 
 def cases():
     """(title, is accepted, is alone, text) of each text."""
-    body = (SOURCE / "tests" / "verify" / "texts.txt").read_text()
+    body = (SOURCE / "tests" / "data" / "verify" / "texts.txt").read_text()
     for part in body.split("\n>>> ")[1:]:
         head, _, text = part.partition("\n")
         kind, _, title = head.partition(": ")

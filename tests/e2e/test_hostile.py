@@ -278,7 +278,7 @@ def test_hostile_modules(work):
 def test_cut_and_changed_modules(work):
     """A fixed sample, all with AUTOMAP_FULL; tests/ir/test_ir_hostile.c does the same in one process."""
     step = 1 if os.environ.get("AUTOMAP_FULL") else 97
-    small = SOURCE / "tests" / "text" / "half_product.hlo.txt"
+    small = SOURCE / "tests" / "data" / "text" / "half_product.hlo.txt"
     for suffix in ["pb", "json", "txt"]:
         path = work / f"whole.hlo.{suffix}"
         expect(0, "", "convert", small, path)

@@ -2,7 +2,7 @@
 # timeout: 3600
 # cost: 300
 """Large models whose layers are unrolled or scanned, on clusters whose figures do not change with calibrations
-(tests/clusters): steps stay below fixed limits in every form, and no baseline is faster than the plan found.
+(tests/data/clusters): steps stay below fixed limits in every form, and no baseline is faster than the plan found.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_layer_examples.py [gpt|llama]`.
 """
@@ -27,7 +27,7 @@ with skip_where_missing():
     from automap_jax.zoo.optimizers import adam, adam_shapes
     from automap_jax.zoo.transformer import mlp, shapes
 
-CLUSTERS = ROOT / "tests" / "clusters"
+CLUSTERS = ROOT / "tests" / "data" / "clusters"
 GPT_SECONDS = 0.44  # 24 layers of width 1,024, 64 x 512 tokens, rematerialised
 JAX_SECONDS = 0.48  # the same for JAX, which recomputes as the source does and has no fused attention
 LLAMA_SECONDS = 18.8  # Llama 3 70B, 128 x 8,192 tokens

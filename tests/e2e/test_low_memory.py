@@ -34,8 +34,8 @@ MLP = os.path.join(MODELS, "mlp_tiny", "model.hlo.pb")
 STATE = os.path.join(MODELS, "mlp_tiny", "state.npz")
 AGENT = os.path.join(SOURCE, "datasets", "agents", "pipeline.safetensors")
 BERT = os.path.join(MODELS, "bert_tiny", "model.hlo.pb")
-IMPORTS = os.path.join(SOURCE, "tests", "imports")
-SHARDED = os.path.join(SOURCE, "tests", "propagate", "branches.hlo")
+IMPORTS = os.path.join(SOURCE, "tests", "data", "imports")
+SHARDED = os.path.join(SOURCE, "tests", "data", "propagate", "branches.hlo")
 SMALL = ["--cluster", "nominal:4", "--evaluations", "3", "-o", "out.plan.json"]
 
 # name: (arguments, share of the call stacks in the short form; 0: the long form only)

@@ -128,7 +128,7 @@ def check_refused(model, plan, change, reason, directory):
 
 def check_kept(directory):
     """The shardings of a module hold in the stages of a baseline, too."""
-    model, plan = SOURCE / "tests" / "propagate" / "loop.hlo", pathlib.Path(directory) / "kept.json"
+    model, plan = SOURCE / "tests" / "data" / "propagate" / "loop.hlo", pathlib.Path(directory) / "kept.json"
     succeed("search", model, "--cluster", "nominal:4", "--keep-shardings", "--baseline", "even_pipeline", "--mesh",
             "data=2", "-o", plan, "--quiet")
     row = json.loads(plan.read_text())["parameters"][0]
@@ -219,7 +219,7 @@ def main():
                 print(f"FAILED {failure}")
         try:
             for name in ("recomputed_layers", "tied_clipped"):
-                text = SOURCE / "tests" / "text" / f"{name}.hlo.txt"
+                text = SOURCE / "tests" / "data" / "text" / f"{name}.hlo.txt"
                 passed += check_model(name, text, ["--state", "random"], PIPELINES[:3:2], directory)
             passed += check_masked_mean(directory)
             check_files(directory)

@@ -1,4 +1,4 @@
-"""Cases of `propagate --keep-shardings`: tests/propagate/*.hlo.
+"""Cases of `propagate --keep-shardings`: tests/data/propagate/*.hlo.
 
 A line "// expect NAME SHARDING" gives the sharding of an instruction in the output, equal if the same
 devices hold the same parts. A line "// refuse TEXT" gives a part of the message of a module that is
@@ -59,7 +59,7 @@ def check(path):
             failures.append(f"{path.name}: {name}: expected {sharding}, got {found and found.sharding}")
 
 
-cases = sorted((SOURCE / "tests" / "propagate").glob("*.hlo"))
+cases = sorted((SOURCE / "tests" / "data" / "propagate").glob("*.hlo"))
 for case in cases:
     check(case)
 for failure in failures:

@@ -1,7 +1,7 @@
 """HLO text against jaxlib's own parser and printer.
 
 For steps that use most of what JAX lowers to, for the committed tiny models and for the samples in
-tests/text: what automap reads from jaxlib's text equals jaxlib's binary, instruction by instruction
+tests/data/text: what automap reads from jaxlib's text equals jaxlib's binary, instruction by instruction
 (opcode, shape, operands, attributes, literals), and jaxlib reads automap's text back to the same.
 
 The compiled forms of the steps (scheduled, with fusions, layouts and the backend's own calls), and with
@@ -157,7 +157,7 @@ def compiled_models():
 
 def samples():
     """Our own samples, with jaxlib's reading of them; values left out are filled in differently."""
-    for path in sorted((SOURCE / "tests" / "text").glob("*.hlo.txt")):
+    for path in sorted((SOURCE / "tests" / "data" / "text").glob("*.hlo.txt")):
         text = "".join(line for line in path.read_text().splitlines(True) if "{...}" not in line)
         text = "".join(line for line in text.splitlines(True) if "grouped_kernel" not in line)
         binary = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()

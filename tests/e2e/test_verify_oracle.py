@@ -1,6 +1,6 @@
 """The verifier against XLA's own.
 
-Every instruction of tests/verify/instructions.txt, each element-wise operator with each kind of
+Every instruction of tests/data/verify/instructions.txt, each element-wise operator with each kind of
 element type, and mutations of valid instructions (one number, one type, one operand changed) are given
 to automap and to XLA: both accept or both refuse, but for the differences that are stated below. `convert` also
 accepts what no plan can be made of.
@@ -33,7 +33,7 @@ with skip_where_missing():
     from xla_verdicts import ask_xla
 
 MUTATIONS = None if FULL else 80
-BEFORE = (SOURCE / "tests" / "verify" / "module.hlo.txt").read_text().split("\n", 1)[1]
+BEFORE = (SOURCE / "tests" / "data" / "verify" / "module.hlo.txt").read_text().split("\n", 1)[1]
 
 # --------------------------------------------------------------- Differences
 
@@ -104,7 +104,7 @@ def ask(cases):
 # --------------------------------------------------------------------- Cases
 
 def table():
-    lines = (SOURCE / "tests" / "verify" / "instructions.txt").read_text().splitlines()
+    lines = (SOURCE / "tests" / "data" / "verify" / "instructions.txt").read_text().splitlines()
     return [line for line in lines if line and not line.startswith("#")]
 
 

@@ -9,7 +9,7 @@ rm -rf "$out"
 mkdir -p "$out"/{hlo_text,hlo_json,hlo_binary,context,cluster,import,plan}
 mkdir -p "$out"/{safetensors,npz,tokens,checkpoint,profile_graph}
 
-for text in tests/text/*.hlo.txt; do
+for text in tests/data/text/*.hlo.txt; do
   name=$(basename "$text" .hlo.txt)
   cp "$text" "$out/hlo_text/$name"
   cp "$text" "$out/context/$name"
@@ -17,18 +17,19 @@ for text in tests/text/*.hlo.txt; do
   "$automap" convert "$text" -o "$out/hlo_binary/$name.hlo.pb"
 done
 # The texts of the forms, one file each.
-awk -v folder="$out/hlo_text" '/^>>> /{ n++; next } n { print > (folder "/form_" n ".hlo.txt") }' tests/verify/texts.txt
+awk -v folder="$out/hlo_text" '/^>>> /{ n++; next } n { print > (folder "/form_" n ".hlo.txt") }' \
+  tests/data/verify/texts.txt
 for model in exact_linear exact_gather mlp_tiny; do
   cp $models/$model/model.hlo.pb "$out/hlo_binary/$model.hlo.pb"
   cp $models/$model/model.hlo.pb "$out/context/$model"
   "$automap" convert $models/$model/model.hlo.pb -o "$out/hlo_text/$model.hlo.txt"
   cp $models/$model/state.npz "$out/npz/$model.npz"
 done
-cp tests/propagate/*.hlo "$out/context/"
+cp tests/data/propagate/*.hlo "$out/context/"
 for cluster in C nominal:2 whale-dp h100:2; do "$automap" cluster $cluster --json >"$out/cluster/${cluster/:/_}"; done
 awk -v out="$out/cluster/example" \
   '/^```json/ { count++; file = out count; next } /^```/ { file = "" } file { print > file }' docs/cost-model.md
-cp tests/imports/* "$out/import/"
+cp tests/data/imports/* "$out/import/"
 "$automap" search $models/mlp_tiny/model.hlo.pb --cluster nominal:4 --evaluations 4 --quiet -o "$out/plan/host_4"
 "$automap" search $models/mlp_tiny/model.hlo.pb --cluster nominal:4 --mesh data=2,model=2 --evaluations 4 --quiet \
   -o "$out/plan/mesh"

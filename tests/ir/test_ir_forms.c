@@ -1,4 +1,4 @@
-/* The forms of module texts: every text of tests/verify/texts.txt is read or refused as its
+/* The forms of module texts: every text of tests/data/verify/texts.txt is read or refused as its
  * first line says. A text that is read is printed and read again to the same print; a
  * refusal holds the message of the file and, but for rules of the whole module, a place.
  */
@@ -51,7 +51,7 @@ static void every_text(void **state) {
     (void)state;
     FileBytes file;
     AmError error = {0};
-    assert_int_equal(file_read(&file, SOURCE_DIR "/tests/verify/texts.txt", &error), AM_OK);
+    assert_int_equal(file_read(&file, SOURCE_DIR "/tests/data/verify/texts.txt", &error), AM_OK);
     const char mark[] = "\n>>> ";
     char *data = test_malloc((size_t)file.length + 1);
     memcpy(data, file.data, (size_t)file.length);

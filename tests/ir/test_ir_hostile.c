@@ -81,17 +81,17 @@ static void damage(const char *path) {
 
 static void test_small(void **state) {
     (void)state;
-    damage(SOURCE_DIR "/tests/text/half_product.hlo.txt");
-    damage(SOURCE_DIR "/tests/text/old_style.hlo.txt");
+    damage(SOURCE_DIR "/tests/data/text/half_product.hlo.txt");
+    damage(SOURCE_DIR "/tests/data/text/old_style.hlo.txt");
 }
 
 static void test_larger(void **state) {
     (void)state;
     if (!getenv("AUTOMAP_FULL")) skip();
-    damage(SOURCE_DIR "/tests/text/new_style.hlo.txt");
-    damage(SOURCE_DIR "/tests/text/literals.hlo.txt");
-    damage(SOURCE_DIR "/tests/text/while_carried.hlo.txt");
-    damage(SOURCE_DIR "/tests/text/attributes.hlo.txt");
+    damage(SOURCE_DIR "/tests/data/text/new_style.hlo.txt");
+    damage(SOURCE_DIR "/tests/data/text/literals.hlo.txt");
+    damage(SOURCE_DIR "/tests/data/text/while_carried.hlo.txt");
+    damage(SOURCE_DIR "/tests/data/text/attributes.hlo.txt");
 }
 
 int main(void) {

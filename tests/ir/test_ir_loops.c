@@ -32,12 +32,12 @@ static Read read_text(const char *text) {
     return canonicalize(module);
 }
 
-/* A module that JAX exported, in tests/text. */
+/* A module that JAX exported, in tests/data/text. */
 static Read read_export(const char *name) {
     AmError error = {0};
     IrModule *module;
     char path[512];
-    snprintf(path, sizeof path, SOURCE_DIR "/tests/text/%s.hlo.txt", name);
+    snprintf(path, sizeof path, SOURCE_DIR "/tests/data/text/%s.hlo.txt", name);
     if (ir_read(&module, path, &error) != AM_OK) fail_msg("%s: %s", path, error.text);
     return canonicalize(module);
 }

@@ -51,7 +51,7 @@ static Hlo__HloModuleProto *parse_file(Arena *arena, AmWarnings *warnings, const
     char path[512];
     AmError error = {0};
     FileBytes bytes;
-    snprintf(path, sizeof path, SOURCE_DIR "/tests/text/%s.hlo.txt", name);
+    snprintf(path, sizeof path, SOURCE_DIR "/tests/data/text/%s.hlo.txt", name);
     assert_int_equal(file_read(&bytes, path, &error), AM_OK);
     Hlo__HloModuleProto *message = parse(arena, warnings, bytes.data, (size_t)bytes.length);
     file_release(&bytes);
@@ -466,7 +466,7 @@ static void test_truncated_texts(void **state) {
     (void)state;
     AmError error = {0};
     FileBytes bytes;
-    assert_int_equal(file_read(&bytes, SOURCE_DIR "/tests/text/attributes.hlo.txt", &error), AM_OK);
+    assert_int_equal(file_read(&bytes, SOURCE_DIR "/tests/data/text/attributes.hlo.txt", &error), AM_OK);
     for (int64_t length = 0; length < bytes.length; length += 7) {
         Arena arena = {0};
         Hlo__HloModuleProto *message = NULL;

@@ -1,5 +1,5 @@
 /* The verifier: one line of HLO text per case, valid ones that must pass and invalid ones with the
- * expected error. Every case has the operands and the computations of tests/verify/module.hlo.txt.
+ * expected error. Every case has the operands and the computations of tests/data/verify/module.hlo.txt.
  * Element-wise operators are tried with every kind of element type, by the table's own rows.
  */
 #include <setjmp.h>
@@ -549,7 +549,7 @@ static const Half halves[] = {
 
 /* Computations and operands that the cases may use: the file without its first line. */
 static void append_before(Text *text) {
-    FILE *file = fopen(SOURCE_DIR "/tests/verify/module.hlo.txt", "r");
+    FILE *file = fopen(SOURCE_DIR "/tests/data/verify/module.hlo.txt", "r");
     assert_non_null(file);
     char line[512];
     assert_non_null(fgets(line, sizeof line, file));

@@ -124,11 +124,11 @@ typedef struct TwoStages {
     AmError error;
 } TwoStages;
 
-/* `file`: of tests/text. */
+/* `file`: of tests/data/text. */
 static AmStatus open_two(TwoStages *self, const char *file, const char *cut) {
     char path[512];
     *self = (TwoStages){0};
-    snprintf(path, sizeof path, SOURCE_DIR "/tests/text/%s", file);
+    snprintf(path, sizeof path, SOURCE_DIR "/tests/data/text/%s", file);
     if (plan_context_read(&self->context, path, NULL, &self->error) != AM_OK)
         fail_msg("%s", self->error.text);
     Split split = {"data=1", choose_batch, 0};

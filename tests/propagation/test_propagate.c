@@ -225,7 +225,7 @@ static void test_keeps_shardings_of_jax(void **state) {
     AmWarnings warnings = {.arena = &arena};
     PlanStage stage;
     SbpState *states;
-    assert_int_equal(plan_context_read(&context, SOURCE_DIR "/tests/text/sharded.hlo.txt", NULL, &error),
+    assert_int_equal(plan_context_read(&context, SOURCE_DIR "/tests/data/text/sharded.hlo.txt", NULL, &error),
                      AM_OK);
     if (keep(&states, &stage, &arena, context, NULL, &warnings, &error) != AM_OK) fail_msg("%s", error.text);
     assert_int_equal(stage.mesh.axis_count, 2);

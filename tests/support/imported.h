@@ -16,7 +16,7 @@
 
 #include "cost/cluster_import/import.h"
 
-#define SAMPLE(name) SOURCE_DIR "/tests/imports/" name
+#define SAMPLE(name) SOURCE_DIR "/tests/data/imports/" name
 
 typedef struct Imported {
     Arena arena;

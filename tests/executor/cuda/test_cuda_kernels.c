@@ -119,7 +119,7 @@ static void test_modules(void **state) {
     for (size_t k = 0; k < sizeof files / sizeof *files; k++) {
         char path[512];
         FileBytes bytes;
-        snprintf(path, sizeof path, SOURCE_DIR "/tests/text/%s.hlo.txt", files[k]);
+        snprintf(path, sizeof path, SOURCE_DIR "/tests/data/text/%s.hlo.txt", files[k]);
         assert_int_equal(file_read(&bytes, path, NULL), AM_OK);
         check_module(bytes.data, 2);
         file_release(&bytes);

@@ -104,7 +104,7 @@ static void run_text(const char *name, const char *device, const char *outputs) 
     AmError error = {0};
     RunOptions options = {
         .steps = 3, .device = device, .state_path = "random", .seed = 5, .outputs_path = outputs};
-    snprintf(path, sizeof path, SOURCE_DIR "/tests/text/%s.hlo.txt", name);
+    snprintf(path, sizeof path, SOURCE_DIR "/tests/data/text/%s.hlo.txt", name);
     if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
     if (run_module(context, &options, &arena, &report, &error) != AM_OK) fail_msg("%s: %s", name, error.text);
     arena_free(&arena);
