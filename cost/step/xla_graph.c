@@ -339,7 +339,8 @@ static int64_t buffer_bytes(const GraphBuilder *self, int32_t value) {
     const IrShape *shape =
         &program->values[scatters ? xla_operand(program, instruction, value, 0) : value].shape;
     bool doubles = instruction && self->is_wide[value] && dtype_is_16bit_float(shape->type);
-    int64_t bytes = larger_integer(ir_shape_bytes(shape), self->whole_bytes[value]) * (doubles ? 2 : 1);
+    int64_t own = self->whole_bytes[value];
+    int64_t bytes = (own > 0 ? own : ir_shape_bytes(shape)) * (doubles ? 2 : 1);
     return (bytes + XLA_ALIGNMENT - 1) / XLA_ALIGNMENT * XLA_ALIGNMENT;
 }
 
@@ -401,7 +402,9 @@ static AmStatus add_nodes(GraphBuilder *self, AmError *error) {
         if (instruction->kind != PROGRAM_COLLECTIVE) node->result_count = instruction->result_count;
         for (int32_t r = 0; r < node->result_count; r++) {
             graph->node_of[value + r] = graph->node_count;
-            graph->bytes[value + r] = buffer_bytes(self, value + r);
+            bool is_unread = instruction->opcode == IR_CONDITIONAL && self->reader[value + r] == NONE &&
+                             !graph->is_output[value + r];
+            graph->bytes[value + r] = is_unread ? 0 : buffer_bytes(self, value + r);
         }
         TRY(add_inputs(self, node, value, error));
         node->input_count = self->input_count - node->input_count;
@@ -565,7 +568,7 @@ AmStatus xla_graph(XlaGraph *graph, const Program *original, const XlaPair *pair
     for (int32_t k = 0; k < pair_count; k++)
         graph->is_output[program_viewed(original, pairs[k].value)] = true;
     TRY(xla_merge_equal(program, original, graph->is_output, error));
-    xla_partition(program, self.whole_bytes, self.workspace);
+    TRY(xla_partition(program, graph->is_output, self.whole_bytes, self.workspace, error));
     for (int32_t k = 0; k < program->roles->output_count + pair_count; k++) {
         bool is_pair = k >= program->roles->output_count;
         int32_t value = is_pair ? pairs[k - program->roles->output_count].value : program->outputs[k];

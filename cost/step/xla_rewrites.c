@@ -129,6 +129,22 @@ static void become_view(ProgramInstruction *instruction, int32_t *operands, int3
     instruction->operand_count = 1;
 }
 
+/* Returns the operand that result r of a conditional is, whichever branch runs; NONE: it is none. */
+static int32_t handed_on(const ProgramInstruction *conditional, int32_t r) {
+    int32_t operand = NONE, first = 1;
+    for (int32_t k = 0; k < conditional->regions.count; k++) {
+        const Program *branch = conditional->regions.programs[k];
+        int32_t count = branch->roles->parameter_count, p = 0;
+        while (p < count && (branch->parameters[p] < 0 || branch->parameters[p] != branch->outputs[r])) p++;
+        if (p == count || first + p >= conditional->operand_count) return NONE;
+        int32_t own = conditional->operands[first + p];
+        if (operand != NONE && operand != own) return NONE;
+        operand = own;
+        first += count;
+    }
+    return operand;
+}
+
 AmStatus xla_merge_equal(Program *merged, const Program *program, const bool *is_output, AmError *error) {
     Arena *arena = program->arena;
     int32_t count = program->instruction_count, operand_count = 0, size = 1;
@@ -161,6 +177,10 @@ AmStatus xla_merge_equal(Program *merged, const Program *program, const bool *is
             self.core[value] = self.core[operands[0]];
             if (repeats) become_view(own, operands, operands[0]);
             continue;
+        }
+        for (int32_t r = 0; own->opcode == IR_CONDITIONAL && r < own->result_count; r++) {
+            int32_t operand = is_output[value + r] ? NONE : handed_on(own, r);
+            if (operand != NONE) self.first[value + r] = self.core[value + r] = operand;
         }
         bool is_view = own->kind == PROGRAM_VIEW && !result->place;
         if ((!is_view && !is_mergeable(own)) || is_output[value]) continue;
@@ -235,7 +255,60 @@ static bool runs_whole(const Program *program, const ProgramInstruction *instruc
     return splits && !by_all && windows->feature_group_count < features;
 }
 
-void xla_partition(Program *merged, int64_t *bytes, int64_t *workspace) {
+/* Finds the values from which operators that compute each element by itself lead to an output of their shape.
+ */
+static void find_updating(bool *updates, const Program *program, const bool *is_output) {
+    for (int32_t i = program->instruction_count - 1; i >= 0; i--) {
+        const ProgramInstruction *own = &program->instructions[i];
+        int32_t value = own->first_result;
+        if (own->kind != PROGRAM_COMPUTE || !ir_is_elementwise(own->opcode)) continue;
+        if (!is_output[value] && !updates[value]) continue;
+        for (int32_t o = 0; o < own->operand_count; o++)
+            updates[own->operands[o]] |= ir_shape_elements(&program->values[own->operands[o]].shape) ==
+                                         ir_shape_elements(&program->values[value].shape);
+    }
+}
+
+/* Scatters partial values in the loops that carry them, if they update parameters that are stored in shards.
+ */
+static AmStatus scatter_in_loops(Program *merged, const bool *is_output, int64_t *bytes, AmError *error) {
+    int32_t *reads = ARENA_ARRAY(merged->arena, int32_t, merged->value_count + 1);
+    int32_t *carried =
+        ARENA_ARRAY(merged->arena, int32_t, merged->value_count + 1); /* of a scattered value */
+    bool *updates = ARENA_ARRAY(merged->arena, bool, merged->value_count + 1), is_any = false;
+    if (merged->arena->failed) return am_fail_memory(error, merged->value_count);
+    find_updating(updates, merged, is_output);
+    for (int32_t i = 0; i < merged->instruction_count; i++) {
+        const ProgramInstruction *own = &merged->instructions[i];
+        for (int32_t o = 0; o < own->operand_count; o++) reads[own->operands[o]]++;
+    }
+    for (int32_t v = 0; v < merged->value_count; v++) carried[v] = NONE;
+    for (int32_t i = 0; i < merged->instruction_count; i++) {
+        const ProgramInstruction *own = &merged->instructions[i];
+        if (own->kind != PROGRAM_COLLECTIVE || own->collective->kind != PROGRAM_REDUCE_SCATTER) continue;
+        for (int32_t k = 0; k < own->result_count; k++) {
+            int32_t value = own->first_result + k, operand = own->operands[k];
+            const ProgramInstruction *loop = xla_producer(merged, operand);
+            if (!loop || loop->opcode != IR_WHILE || reads[operand] != 1 || !updates[value]) continue;
+            int32_t start = program_changed_operand(loop, operand);
+            if (start < 0 || is_output[value]) continue;
+            carried[value] = operand;
+            bytes[operand] = ir_shape_bytes(&merged->values[value].shape);
+            start = loop->operands[start];
+            if (xla_producer(merged, start)) bytes[start] = bytes[operand];
+            is_any = true;
+        }
+    }
+    for (int32_t i = 0; i < merged->instruction_count && is_any; i++) {
+        int32_t *operands = (int32_t *)merged->instructions[i].operands;
+        for (int32_t o = 0; o < merged->instructions[i].operand_count; o++)
+            if (carried[operands[o]] != NONE) operands[o] = carried[operands[o]];
+    }
+    return AM_OK;
+}
+
+AmStatus xla_partition(Program *merged, const bool *is_output, int64_t *bytes, int64_t *workspace,
+                       AmError *error) {
     static const ProgramCollective gather = {.kind = PROGRAM_ALL_GATHER};
     for (int32_t i = 0; i < merged->instruction_count; i++) {
         ProgramInstruction *own = &merged->instructions[i];
@@ -262,6 +335,7 @@ void xla_partition(Program *merged, int64_t *bytes, int64_t *workspace) {
             own->opcode = IR_MULTIPLY;
         }
     }
+    return scatter_in_loops(merged, is_output, bytes, error);
 }
 
 /* ---- fusions of a library ---- */

@@ -26,8 +26,11 @@ AmStatus xla_merge_equal(Program *merged, const Program *program, const bool *is
  * - A convolution with groups that some devices split runs as a whole on each, unless each group has one
  *   feature or all devices split the groups alone.
  * - A gathered array has a copy in another layout, unless its first dimension is the gathered one.
- * - A product without contracted dimensions is a multiplication. */
-void xla_partition(Program *merged, int64_t *bytes, int64_t *workspace);
+ * - A product without contracted dimensions is a multiplication.
+ * - A partial value that a loop carries, and that is scattered after it to update a stored shard, is a shard
+ * in the loop already. */
+AmStatus xla_partition(Program *merged, const bool *is_output, int64_t *bytes, int64_t *workspace,
+                       AmError *error);
 /* Returns the bytes of the array of which a value is a shard. */
 int64_t xla_whole_bytes(const Program *program, int32_t value);
 /* Sets fusion[value], for all values of the program, to the last node of the library fusion that computes it;
