@@ -76,6 +76,40 @@ def grouped(channels, groups, size, rows):
     return descend(loss), (state, np.zeros((rows, size, size, 3), np.float32), np.zeros(rows, np.int32))
 
 
+def branching(width, rows):
+    """Layers of which data chooses one."""
+    random = np.random.default_rng(8)
+    state = {name: random.normal(size=(width, columns)).astype(np.float32)
+             for name, columns in (("first", width), ("second", width), ("head", 8))}
+
+    def loss(state, x, y):
+        x = jax.lax.cond(x[0, 0] > 0, lambda x: jax.numpy.tanh(x @ state["first"]),
+                         lambda x: jax.nn.relu(x @ state["second"]), x)
+        return entropy(x @ state["head"], y)
+
+    return descend(loss), (state, np.zeros((rows, width), np.float32), np.zeros(rows, np.int32))
+
+
+def recurrent(width, length, rows):
+    """An LSTM as a scan."""
+    random = np.random.default_rng(9)
+    state = {name: random.normal(size=(width, columns)).astype(np.float32)
+             for name, columns in (("input", 4 * width), ("hidden", 4 * width), ("head", 8))}
+
+    def loss(state, x, y):
+        def cell(carried, x):
+            hidden, memory = carried
+            i, g, o, f = jax.numpy.split(x @ state["input"] + hidden @ state["hidden"], 4, -1)
+            memory = jax.nn.sigmoid(i) * jax.numpy.tanh(g) + jax.nn.sigmoid(f) * memory
+            hidden = jax.nn.sigmoid(o) * jax.numpy.tanh(memory)
+            return (hidden, memory), hidden
+
+        _, hidden = jax.lax.scan(cell, (jax.numpy.zeros((rows, width)),) * 2, x.swapaxes(0, 1))
+        return entropy(hidden.mean(0) @ state["head"], y)
+
+    return descend(loss), (state, np.zeros((rows, length, width), np.float32), np.zeros(rows, np.int32))
+
+
 def clipped(width, rows, decay):
     """Layers with the norm of the weights in the loss, or whose gradients are clipped by their norm."""
     random = np.random.default_rng(7)
@@ -187,6 +221,8 @@ FURTHER = {
     "convolutions with groups": lambda: grouped(32, 4, 16, 32),
     "weights in the loss": lambda: clipped(256, 64, 0.01),
     "clipped gradients": lambda: clipped(256, 64, 0.0),
+    "branches": lambda: branching(256, 128),
+    "recurrent": lambda: recurrent(64, 20, 32),
     "gated": lambda: gated(3, 96, 64),
     "long transformer": lambda: transformer(3, 48, 6, 8, 40, 64),
     "wide transformer": lambda: transformer(1, 64, 2, 32, 12, 200),
