@@ -34,7 +34,7 @@ typedef struct Format {
 
 static const Format formats[TARGET_COUNT] = {
     [TARGET_AUTOMAP] = {export_automap, NULL, 0, 0, 0, false, "this is the plan file itself", NULL},
-    [TARGET_JAX] = {export_jax, NULL, 0, 0, 0, false, "the shardings of intermediate values are left to XLA",
+    [TARGET_JAX] = {export_jax, NULL, 0, 0, 0, false, "XLA sets the shardings of values without a constraint",
                     "call jax.nn.dot_product_attention(..., implementation=\"cudnn\") in the step"},
     [TARGET_HLO] = {NULL, NULL, SHARDING_TILES, 0, 2, false,
                     "XLA's propagation sets the shardings without a constraint",

@@ -36,6 +36,7 @@ from .layers import Layers
 from .operators import CHEAP, FOLDS, SUMS, compiler_options, key_of
 from .one_program import OneProgram, is_one_program
 from .planning import STAGES as FORMAT
+from .planning import specs_of
 from .recomputation import recomputed_of, warn_of_lost
 from .step_graph import Constant, Graph, depending_results, evaluate, numbers
 from .steps import Step
@@ -305,7 +306,7 @@ class Partition:
 
 class Function:
     """Some nodes of one part as a jitted function of values. `donated` are the inputs that it may overwrite, `sums` the
-    outputs that it adds to those of earlier micro-batches, `placed` the shardings of some of them."""
+    outputs that it adds to those of earlier micro-batches, `placed` the shardings of some of the values."""
 
     def __init__(self, graph, free, nodes, wanted, sums=(), invariant=(), placed=()):
         own = {value for node in nodes for value in node.outputs}
@@ -326,10 +327,11 @@ class Function:
         self.folds = {value: FOLDS[node.primitive.name] for node in nodes for value in node.outputs
                       if node.primitive.name in FOLDS}
         self.folds |= {value: lambda _, latest: latest for value in invariant}
+        inner = {value: placed[value] for value in placed if value not in self.sums}
 
         def function(totals, *arrays):
             values = dict(zip(self.inputs, arrays))
-            evaluate(nodes, values)
+            evaluate(nodes, values, inner)
             for value in self.sums:
                 if value in placed:
                     values[value] = jax.lax.with_sharding_constraint(values[value], placed[value])
@@ -370,6 +372,7 @@ class Run:
                       for row in self.plan.layers.rows}
         self.updates = {row["output"]: self.plan.whole.inputs[row["number"]] for row in self.plan.layers.rows
                         if row["output"] is not None}
+        self.constraints = specs_of(document.get("constraints", []), self.plan.whole)
         self.donates = donates
         # Files of earlier versions have the passes of a stage under "turns".
         self.passes = [stage["passes"] if "passes" in stage else stage["turns"] for stage in self.stages]
@@ -415,7 +418,8 @@ class Run:
                 wanted = {value for value in made if value in final or (kind == "forward" and value in read[part])
                           or any(user not in inside for user in users.get(value, ()))}
                 self.sums[kind, part] = {value for value in wanted if not plan.is_split[value]}
-                placed = self.shardings_of_gradients(part, self.sums[kind, part], users)
+                placed = self.constrained(part, plan.micro)
+                placed |= self.shardings_of_gradients(part, self.sums[kind, part], users)
                 self.functions[kind, part] = Function(plan.micro, self.free, chosen[kind, part], wanted,
                                                       self.sums[kind, part], plan.invariant, placed)
         self.make_sweeps(users, final)
@@ -492,6 +496,10 @@ class Run:
             elif not set(node.outputs) <= has:
                 has -= set(node.outputs)
         return found
+
+    def constrained(self, part, graph):
+        """{value: sharding} of the intermediate values that the plan decides, on the mesh of a part."""
+        return {value: self.sharding(part, spec, graph.shapes[value]) for value, spec in self.constraints.items()}
 
     def shardings_of_gradients(self, part, sums, users):
         """{value: sharding} of the sums that are kept in shards until the update, like the state that they update."""
@@ -584,7 +592,7 @@ class Run:
                 sums = {value for value in wanted if not plan.is_split[value]} if graph is plan.micro else ()
                 if wanted:
                     segments.append((part, Function(graph, self.free, [graph.nodes[k] for k in own], wanted, sums,
-                                                    plan.invariant)))
+                                                    plan.invariant, self.constrained(part, graph))))
         return segments
 
     # ---- placement ----

@@ -128,31 +128,35 @@ def constrain(document, step, devices=None):
     rows = document.get("constraints")
     if not rows:
         return step
-    mesh = mesh_of(document["mesh"], devices)
+    mesh = mesh_of(document["mesh"] if "mesh" in document else document["stages"][0]["mesh"], devices)
 
     @functools.wraps(step)
     def constrained(*arguments):
         closed, output = jax.make_jaxpr(step, return_shape=True)(*arguments)
         graph = Graph(closed)
-        places, specs = {}, {}
-        for node in graph.nodes:
-            for value in node.outputs:
-                places.setdefault((node.primitive.name, tuple(graph.shapes[value])), []).append(value)
-        for name, shape, count, number, spec in rows:
-            found = places.get((name, tuple(shape)), [])
-            if len(found) == count:
-                specs[found[number]] = NamedSharding(mesh, PartitionSpec(*(axes and tuple(axes) for axes in spec)))
-            else:
-                warnings.warn(f"the plan shards one of {count} results of {name} of shape {shape}, the step has "
-                              f"{len(found)}: its sharding is left to XLA")
+        places = {value: NamedSharding(mesh, PartitionSpec(*spec)) for value, spec in specs_of(rows, graph).items()}
         values = dict(zip(graph.inputs, jax.tree.leaves(arguments), strict=True))
-        for node in graph.nodes:
-            evaluate([node], values)
-            values.update((value, jax.lax.with_sharding_constraint(values[value], specs[value]))
-                          for value in node.outputs if value in specs)
+        evaluate(graph.nodes, values, places)
         return jax.tree.structure(output).unflatten(operand_arrays(graph.outputs, values))
 
     return constrained
+
+
+def specs_of(rows, graph):
+    """{value of a graph: axes of each dimension} of the rows `constraints` of a document. A warning names results of
+    which the step has another number than the module."""
+    places, specs = {}, {}
+    for node in graph.nodes:
+        for value in node.outputs:
+            places.setdefault((node.primitive.name, tuple(graph.shapes[value])), []).append(value)
+    for name, shape, count, number, spec in rows:
+        found = places.get((name, tuple(shape)), [])
+        if len(found) == count:
+            specs[found[number]] = [axes and tuple(axes) for axes in spec]
+        else:
+            warnings.warn(f"the plan shards one of {count} results of {name} of shape {shape}, the step has "
+                          f"{len(found)}: its sharding is left to XLA")
+    return specs
 
 
 def shardings(document, arguments, output=None, devices=None):

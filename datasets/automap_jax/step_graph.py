@@ -7,6 +7,8 @@
 
 import dataclasses
 
+import jax
+
 CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat2", "checkpoint",
          "remat"}
 
@@ -74,14 +76,17 @@ def operand_arrays(operands, values):
     return [value.value if isinstance(value, Constant) else values[value] for value in operands]
 
 
-def evaluate(nodes, values):
-    """Adds the results of nodes to `values` {number: array}."""
+def evaluate(nodes, values, shardings=()):
+    """Adds the results of nodes to `values` {number: array}. `shardings` has the sharding of some of them by number."""
     for node in nodes:
         inputs = operand_arrays(node.inputs, values)
         bound = node.primitive.get_bind_params(node.params)  # older versions of JAX: (functions, parameters)
         functions, params = bound if isinstance(bound, tuple) else ((), bound)
         results = node.primitive.bind(*functions, *inputs, **params)
         values.update(zip(node.outputs, results if node.primitive.multiple_results else [results], strict=True))
+        for value in node.outputs:
+            if value in shardings:
+                values[value] = jax.lax.with_sharding_constraint(values[value], shardings[value])
 
 
 def numbers(node):

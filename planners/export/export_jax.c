@@ -78,44 +78,78 @@ static AmStatus add_rows(json_t *parameters, json_t *outputs, const PlanContext 
     return AM_OK;
 }
 
+/* Returns whether an instruction is the result of the primitive that it is named after: XLA gives a broadcast
+ * of an operand the name of its user. */
+static bool is_result(const PlanContext *whole, int32_t i) {
+    const IrInstruction *instruction = &whole->canonical->instructions[i];
+    return whole->split_options->live[i] && primitive_of(instruction)[0] &&
+           (instruction->opcode != IR_BROADCAST ||
+            strcmp(primitive_of(instruction), "broadcast_in_dim") == 0);
+}
+
 /* Adds [primitive, shape, count in the module, number, spec] of an intermediate value: it is numbered among
- * the results of one primitive and shape. */
-static AmStatus add_constraint(json_t *rows, const PlanContext *context, const Assignment *assignment,
+ * the results of one primitive and shape. XLA decides on values without a name, with partial sums, and with
+ * shards of unequal size. */
+static AmStatus add_constraint(json_t *rows, const PlanContext *whole, const Mesh *mesh, SbpState state,
                                int32_t value, AmError *error) {
-    const IrInstruction *instruction = &context->canonical->instructions[value];
+    const IrInstruction *instruction = &whole->canonical->instructions[value];
     const char *name = primitive_of(instruction);
     int32_t count = 0, number = 0;
     json_t *spec;
     AmError uneven;
-    if (!name[0] || !context->split_options->live[value]) return AM_OK;
-    SbpState state = assignment->stored[value];
-    if (target_check_even(TARGET_JAX, &assignment->stage->mesh, state, instruction, &uneven) != AM_OK)
-        return AM_OK; /* JAX could not say it: XLA's propagation decides */
-    for (int32_t i = 0; i < context->rules->entry_count; i++) {
-        const IrInstruction *other = &context->canonical->instructions[i];
-        bool is_alike = context->split_options->live[i] && strcmp(primitive_of(other), name) == 0 &&
+    if (!is_result(whole, value)) return AM_OK;
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++)
+        if (sbp_is_partial(state.axis[axis])) return AM_OK;
+    if (target_check_even(TARGET_JAX, mesh, state, instruction, &uneven) != AM_OK) return AM_OK;
+    for (int32_t i = 0; i < whole->rules->entry_count; i++) {
+        const IrInstruction *other = &whole->canonical->instructions[i];
+        bool is_alike = is_result(whole, i) && strcmp(primitive_of(other), name) == 0 &&
                         ir_shape_equal(&other->shape, &instruction->shape);
         if (i == value) number = count;
         count += is_alike;
     }
-    TRY(spec_to_json(&spec, &assignment->stage->mesh, state, instruction, error));
+    TRY(spec_to_json(&spec, mesh, state, instruction, error));
     json_array_append_new(rows, json_pack("[s, o, i, i, o]", name, dimensions_to_json(&instruction->shape),
                                           count, number, spec));
     return AM_OK;
 }
 
-/* Adds the values that a decision names because no parameter has their class. XLA knows no sharding of theirs
- * otherwise, such as that of the parts of a batch which a loop reads. */
-static AmStatus add_constraints(json_t *rows, const PlanContext *context, const Assignment *assignment,
-                                AmError *error) {
+/* Adds the results of operators with an override. `is_named` [instruction of the module as read] marks those
+ * that have a row. */
+static AmStatus add_overrides(json_t *rows, bool *is_named, const PlanContext *context,
+                              const Assignment *assignment, AmError *error) {
     const PlanStage *stage = assignment->stage;
+    for (int32_t k = 0; k < stage->override_count; k++) {
+        const PlanOverride *override = &stage->overrides[k];
+        int32_t value = plan_number_of(context, override->instruction);
+        if (value < 0 || value >= plan_context_whole(context)->rules->entry_count || is_named[value])
+            continue;
+        SbpState state = override->has_states ? override->states : assignment->stored[override->instruction];
+        is_named[value] = true;
+        TRY(add_constraint(rows, plan_context_whole(context), &stage->mesh, state, value, error));
+    }
+    return AM_OK;
+}
+
+/* Adds the values that an override or a decision names; a decision does so because no parameter has their
+ * class. XLA knows no sharding of theirs otherwise, such as that of the parts of a batch which a loop reads.
+ */
+static AmStatus add_constraints(json_t *rows, Arena *arena, const PlanContext *context,
+                                const Assignment *assignment, AmError *error) {
+    const PlanStage *stage = assignment->stage;
+    bool *is_named = ARENA_ARRAY(arena, bool, context->rules->entry_count + 1);
+    if (!is_named) return am_fail_memory(error, context->rules->entry_count);
+    TRY(add_overrides(rows, is_named, context, assignment, error));
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
         for (int32_t e = 0; e < stage->axis_priorities[axis].count; e++) {
             const PlanEntry *entry = &stage->axis_priorities[axis].entries[e];
             if (entry->class_index == PLAN_ANY_CLASS || entry->kind != PLAN_COMPUTE) continue;
             const DimensionClass *class = &context->classes->classes[entry->class_index];
-            if (class->named_by_parameter || class->number >= context->rules->entry_count) continue;
-            TRY(add_constraint(rows, context, assignment, class->number, error));
+            if (class->named_by_parameter || class->number >= context->rules->entry_count ||
+                is_named[class->number])
+                continue;
+            TRY(add_constraint(rows, context, &stage->mesh, assignment->stored[class->number], class->number,
+                               error));
         }
     return AM_OK;
 }
@@ -128,7 +162,7 @@ static AmStatus export_stage(json_t **root, const PlanContext *context, const Pl
     TRY_OR_FAIL(plan_assign(&assignment, &arena, context, &plan->stages[0], error));
     TRY_OR_FAIL(target_check_pools(TARGET_JAX, context, assignment->stored, error));
     TRY_OR_FAIL(add_rows(parameters, outputs, context, assignment, error));
-    TRY_OR_FAIL(add_constraints(constraints, context, assignment, error));
+    TRY_OR_FAIL(add_constraints(constraints, &arena, context, assignment, error));
     *root = json_pack("{s:s, s:o, s:O, s:O}", "format", "automap-jax-1", "mesh",
                       mesh_to_json(&plan->stages[0], false), "parameters", parameters, "outputs", outputs);
     if (!*root) status = am_fail_memory(error, 0);
@@ -265,20 +299,27 @@ static AmStatus add_stages(json_t *rows, Arena *arena, const PlanContext *whole,
 static AmStatus export_stages(json_t **root, const PlanContext *context, const Plan *plan, AmError *error) {
     Arena arena = {0};
     PlanRanks ranks;
-    json_t *parameters = json_array(), *stages = json_array();
+    json_t *parameters = json_array(), *stages = json_array(), *constraints = json_array();
     AmStatus status;
+    const PlanContext *whole = plan_context_whole(context);
+    bool *is_named = ARENA_ARRAY(&arena, bool, whole->rules->entry_count + 1);
+    TRY_OR_FAIL(is_named ? AM_OK : am_fail_memory(error, whole->rules->entry_count));
     TRY_OR_FAIL(plan_ranks(&ranks, &arena, context, plan, error));
     for (int32_t part = 0; part < ranks.parts->stage_count; part++)
         TRY_OR_FAIL(target_check_pools(TARGET_JAX, ranks.context, ranks.assignments[part]->stored, error));
     TRY_OR_FAIL(add_parameters(parameters, &ranks, error));
-    TRY_OR_FAIL(add_stages(stages, &arena, plan_context_whole(ranks.context), plan, error));
+    for (int32_t part = 0; part < ranks.parts->stage_count; part++)
+        TRY_OR_FAIL(add_overrides(constraints, is_named, ranks.context, ranks.assignments[part], error));
+    TRY_OR_FAIL(add_stages(stages, &arena, whole, plan, error));
     *root = json_pack("{s:s, s:i, s:s, s:i, s:O, s:O}", "format", "automap-jax-2", "micro_batches",
                       plan->micro_batches, "schedule", plan->schedule, "parts", ranks.parts->stage_count,
                       "stages", stages, "parameters", parameters);
     if (!*root) status = am_fail_memory(error, 0);
+    else if (json_array_size(constraints) > 0) json_object_set(*root, "constraints", constraints);
 fail:
     json_decref(parameters);
     json_decref(stages);
+    json_decref(constraints);
     arena_free(&arena);
     return status;
 }

@@ -273,6 +273,51 @@ def check_exported_dimension(folder):
         assert np.allclose(found, expected, atol=1e-6), (found, expected)
 
 
+def check_pinned_values(folder):
+    """The export has the values that the plan reshards, as marks ask for it, and JAX splits them so. Their numbers
+    among alike results are those of the jaxpr."""
+    def step(state, x):
+        def loss(state):
+            h = jax.numpy.tanh(x @ state[0])
+            with automap_jax.value("data", "model"):
+                h = h @ state[1]
+            return ((h * 2 @ state[2]) ** 2).mean()
+
+        value, gradient = jax.value_and_grad(loss)(state)
+        return jax.tree.map(lambda old, change: old - 0.1 * change, state, gradient), value
+
+    state = tuple(np.eye(8, dtype=np.float32) * scale for scale in (1, 2, 3))
+    arguments = state, np.arange(64, dtype=np.float32).reshape(8, 8) / 64
+    products = [row for row in jax.make_jaxpr(step)(*arguments).eqns if row.primitive.name == "dot_general"]
+    marked, = [k for k, row in enumerate(products)
+               if "automap-value" in str(row.source_info.name_stack) and "transpose" not in
+               str(row.source_info.name_stack)]  # fmt: skip
+    module, plan = folder / "model.hlo.pb", folder / "plan.json"
+    automap_jax.export(step, arguments, folder)
+    one_stage = ["--cluster", "nominal:4", "--mesh", "data=2,model=2"]
+    two_stages = ["--cluster", "nominal:8", "--stages", "2", "--data", "2", "--tensor", "2"]
+    for count, options in ((1, one_stage), (2, one_stage), (2, two_stages)):
+        succeed("search", module, "--for", "jax", *options, "--micro-batches", count, "--evaluations", "20", "-o", plan,
+                "--quiet")
+        document = json.loads(succeed("export", plan, module, "--format", "jax", "--quiet"))
+        rows = {(name, number): (total, spec) for name, _, total, number, spec in document["constraints"]}
+        assert "dot_general" not in {name for name, number in rows if number != marked}, rows
+        assert rows["dot_general", marked] == (len(products), [["data"], ["model"]]), rows
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            run = automap_jax.run(document, step, arguments)
+        for found, expected in zip(*map(jax.tree.leaves, (run(*arguments), step(*arguments))), strict=True):
+            assert np.allclose(found, expected, atol=1e-5), (count, options, found, expected)
+        if count == 1:
+            text = str(jax.make_jaxpr(automap_jax.constrain(document, step))(*arguments))
+        else:
+            functions = [run.functions["forward", part] for part in range(run.plan.parts)]
+            text = "".join(str(jax.make_jaxpr(function.function)([], *[
+                jax.ShapeDtypeStruct(run.plan.micro.shapes[value], np.float32) for value in function.inputs]))
+                           for function in functions)  # fmt: skip
+        assert text.count("sharding_constraint") == len(rows), (count, len(rows), text)
+
+
 def check_results():
     """Rows of examples, folds, data, and the loss of a second update, which needs the first one."""
     def loss(state, x):
@@ -376,6 +421,7 @@ def main():
     check_saved()
     with tempfile.TemporaryDirectory() as folder:
         check_exported_dimension(pathlib.Path(folder))
+        check_pinned_values(pathlib.Path(folder))
         for name, what, options in cases():
             if not wanted or name in wanted:
                 print(check(name, what, options, pathlib.Path(folder)), flush=True)
