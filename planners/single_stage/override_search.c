@@ -374,7 +374,15 @@ static AmStatus run_round(OverrideSearch *self, bool is_followed, AmError *error
     return am_pass_error(tasks.status, &tasks.error, error);
 }
 
-static AmStatus open_model(OverrideSearch *self, AmError *error) {
+/* Returns the fraction of the communication that the step waits for. */
+static double exposed_share(const PlanPrice *price) {
+    if (!(price->communication_seconds > 0) || !(price->compute_seconds > 0)) return 1;
+    double share = (price->seconds - price->compute_seconds) / price->communication_seconds;
+    return share > 1 - LEAST_HIDDEN ? 1 : fmax(share, LEAST_HIDDEN);
+}
+
+/* Changes the stage in rounds; its overrides are in self->arena then. */
+static AmStatus run_rounds(OverrideSearch *self, AmError *error) {
     const StageProblem *problem = self->problem;
     TRY(sharding_graph_create_estimate(&self->model, self->arena, problem->context, &problem->mesh,
                                        problem->cluster, problem->devices, error));
@@ -386,21 +394,8 @@ static AmStatus open_model(OverrideSearch *self, AmError *error) {
     if (!price_memo_add(&self->problem->priced.plans, problem_assignment_key(problem, self->assignment),
                         self->price))
         return am_fail_memory(error, 0);
-    return AM_OK;
-}
-
-/* Returns the fraction of the communication that the step waits for. */
-static double exposed_share(const PlanPrice *price) {
-    if (!(price->communication_seconds > 0) || !(price->compute_seconds > 0)) return 1;
-    double share = (price->seconds - price->compute_seconds) / price->communication_seconds;
-    return share > 1 - LEAST_HIDDEN ? 1 : fmax(share, LEAST_HIDDEN);
-}
-
-/* Changes the stage in rounds; its overrides are in self->arena then. */
-static AmStatus run_rounds(OverrideSearch *self, AmError *error) {
-    TRY(open_model(self, error));
     double share = exposed_share(self->price);
-    bool is_open = self->model != NULL;
+    bool is_open = true;
     for (int32_t round = 0; round < ROUNDS && is_open; round++) {
         bool is_followed = round == 0 && share < 1;
         self->weights = round == 0 ? (ShardingGraphWeights){1, share} : all_communication;

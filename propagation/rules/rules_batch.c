@@ -59,9 +59,10 @@ void rule_triangular_solve(RuleBuilder *builder) {
     rule_put(builder, rule_result(builder), free_dimension);
 }
 
-/* Adds the factors of a normalisation. x has a dimension of features, which is the only one of the
- * operator's other arrays; `also_elements`: and every element is computed on its own. */
-static void normalise(RuleBuilder *builder, bool also_elements) {
+/* x has a dimension of features, which is the only one of the operator's other arrays. Inference computes
+ * every element by itself, so that the other dimensions of x are factors, too. */
+void rule_batch_norm(RuleBuilder *builder) {
+    bool also_elements = builder->instruction->opcode == IR_BATCH_NORM_INFERENCE;
     const IrOptions *options = builder->instruction->attributes->options;
     if (!rule_expect(builder, builder->operand_count > 0 && options)) return;
     int32_t rank = rule_rank(builder, 0), slots = builder->operand_count + builder->result_count;
@@ -76,10 +77,6 @@ static void normalise(RuleBuilder *builder, bool also_elements) {
             else if (is_feature) rule_put(builder, slot, 0);
         }
     }
-}
-
-void rule_batch_norm(RuleBuilder *builder) {
-    normalise(builder, builder->instruction->opcode == IR_BATCH_NORM_INFERENCE);
 }
 
 /* Splits the bits alone: (state) -> (state, bits). */
