@@ -27,6 +27,10 @@ static const double line_points[LINE_POINTS] = {0.3, 0.6, 0.8, 1.2, 1.5};
 /* The least slope of a line of seconds, relative to its last point if all of it depended on the
  * share. */
 #define LEAST_SLOPE 0.1
+/* Plans that take more than this times the rival's step are no plans to begin with. */
+#define NEAR_RIVAL 1.1
+/* The first balanced shares take at most this times as long as the best ones. */
+#define HOPELESS 1.3
 
 /* ---- mixed axes ---- */
 
@@ -369,9 +373,18 @@ static AmStatus run_batch(ShareClimb *self, int32_t count, const Plan *of, Plan 
     return status;
 }
 
-/* Returns the seconds above which no plan is better than the best so far; 0: the best does not fit. */
+/* Returns the seconds above which no plan is better than the best so far or near the rival; 0: all plans are
+ * wanted. */
 static double most_seconds(const ShareClimb *self) {
-    return self->fit.fits ? self->plan->predicted_step_seconds : 0;
+    double most = self->fit.fits ? self->plan->predicted_step_seconds : INFINITY;
+    if (self->search->rival_seconds > 0) most = fmin(most, NEAR_RIVAL * self->search->rival_seconds);
+    return isfinite(most) ? most : 0;
+}
+
+/* Returns whether other shares on this axis than the first balanced ones cannot come near the rival. */
+static bool is_hopeless(const ShareClimb *self, const Plan *balanced) {
+    double rival = self->search->rival_seconds;
+    return rival > 0 && balanced->predicted_step_seconds > HOPELESS * rival;
 }
 
 static bool may_go_on(const ShareClimb *self, int32_t count) {
@@ -406,6 +419,10 @@ static AmStatus balance_stages(ShareClimb *self, const Plan *of, double ***balan
         TRY(run_batch(self, 1, of, &plan, error));
         if (!plan) return AM_OK;
         take(self, plan, &self->batch[0].fit);
+        if (is_hopeless(self, plan)) {
+            *balanced = NULL;
+            return AM_OK;
+        }
         for (int32_t s = 0; s < of->stage_count; s++) measure(&self->stages[s], self, plan, s, shares[s]);
     }
     return AM_OK;

@@ -26,12 +26,14 @@ bool uneven_shares_apply(const Plan *plan, const Cluster *cluster);
 typedef struct ShareSearch {
     const Cluster *cluster;
     double memory_fraction;
-    int64_t most; /* evaluations */
+    int64_t most;         /* evaluations */
+    double rival_seconds; /* of the fastest plan known: plans far above it are left early; 0: none */
     const StopSignal *stop;
 } ShareSearch;
 
 /* Finds the fastest plan that fits with shares on the mixed axes of `plan`, which has been simulated; of
- * plans that do not fit the one that lacks least. `*best` is NULL where that is the plan itself. The result
+ * plans that do not fit the one that lacks least. `*best` is NULL where that is the plan itself, or where no
+ * shares come near the rival. The result
  * lives in the arena, and `*fit` is its memory. `*evaluations` grows by the simulated plans. The result does
  * not depend on the number of threads. */
 AmStatus uneven_shares_find(Plan **best, MemoryFit *fit, int64_t *evaluations, Arena *arena, const Plan *plan,

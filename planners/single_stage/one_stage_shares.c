@@ -153,6 +153,21 @@ static AmStatus climb(SingleStageSearch *self, const Sharers *sharers, Plan **pl
     return status;
 }
 
+/* Returns the step of the fastest plan that any part of the search has, or 0. */
+static double find_rival(const SingleStageSearch *self) {
+    const KnownSteps *known = &self->options->nested.known;
+    const Plan *plan = pool_best(&self->result->pool);
+    double seconds = plan ? plan->predicted_step_seconds : INFINITY;
+    if (known->rival_seconds > 0) seconds = fmin(seconds, known->rival_seconds);
+    if (known->form_seconds > 0) seconds = fmin(seconds, known->form_seconds);
+    for (int32_t k = 0; k < self->problem_count; k++) {
+        const StageProblem *problem = self->problems[k];
+        if (problem->best.is_known && problem->best.price.excess <= 0)
+            seconds = fmin(seconds, problem->best.price.seconds);
+    }
+    return isfinite(seconds) ? seconds : 0;
+}
+
 /* Tries unequal shares of the round's plans, within `self->shares.left` evaluations; sets
  * `self->shares.is_short` if those may not do. */
 static AmStatus share_plans(SingleStageSearch *self, Plan **plan, MemoryFit *fit, AmError *error) {
@@ -167,6 +182,7 @@ static AmStatus share_plans(SingleStageSearch *self, Plan **plan, MemoryFit *fit
         MemoryFit shared_fit;
         Plan *shared;
         search.most = self->shares.left;
+        search.rival_seconds = find_rival(self);
         self->shares.is_short |=
             self->shares.left < UNEVEN_SHARES_TRIED * sharers.of[k].plan->stages[0].mesh.axis_count;
         if (!is_mixed(self, &sharers.of[k].plan->stages[0].mesh)) continue;
@@ -214,6 +230,7 @@ static AmStatus share_at_once(SingleStageSearch *self, const Plan *plan, int64_t
     const ShareSearch search = {.cluster = self->cluster,
                                 .memory_fraction = self->options->request->constraints.memory_fraction,
                                 .most = most,
+                                .rival_seconds = find_rival(self),
                                 .stop = &self->budget.stop};
     int64_t evaluations = 0;
     MemoryFit fit;
