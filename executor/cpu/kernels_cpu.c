@@ -8,10 +8,10 @@
 #include <unistd.h>
 
 #include "base/system/memory_limit.h"
+#include "executor/annotation_calls.h"
 #include "executor/cpu/cpu.h"
 #include "executor/cpu/divide.h"
 #include "executor/cpu/team.h"
-#include "executor/marker.h"
 #include "executor/refused.h"
 
 enum { LARGE_PAGE = 2 << 20 };
@@ -31,7 +31,7 @@ static const struct {
     {IR_CONCATENATE, cpu_prepare_concatenate},
     {IR_CONSTANT, cpu_prepare_constant},
     {IR_CONVOLUTION, cpu_prepare_convolution},
-    {IR_CUSTOM_CALL, marker_prepare},
+    {IR_CUSTOM_CALL, annotation_call_prepare},
     {IR_DOMAIN, cpu_prepare_reshape},
     {IR_DOT, cpu_prepare_dot},
     {IR_DYNAMIC_RESHAPE, cpu_prepare_dynamic},

@@ -4,8 +4,8 @@
 
 #include <string.h>
 
+#include "executor/annotation_calls.h"
 #include "executor/cpu/cpu.h"
-#include "executor/marker.h"
 #include "executor/program/control_flow.h"
 #include "executor/refused.h"
 
@@ -25,7 +25,7 @@ static AmStatus prepare_custom_call(KernelCall *call, Arena *arena, AmError *err
     if (target && strcmp(target, "TopK") == 0) return cuda_prepare_generated(call, arena, error);
     if (cpu_covers_lapack(target))
         return kernel_call_refuse(call, "LAPACK's functions run on the host alone", error);
-    return marker_prepare(call, arena, error);
+    return annotation_call_prepare(call, arena, error);
 }
 
 static const struct {
