@@ -1,7 +1,7 @@
 /* Gathers whole arrays from the shards of ranks in any process.
  *
- * whole_take() copies one rank's shard: into the array itself in process 0, or packed behind a header with
- * its place. whole_gather() sends packed shards to process 0, which checks the headers and puts the shards
+ * gathered_take() copies one rank's shard: into the array itself in process 0, or packed behind a header with
+ * its place. gathered_gather() sends packed shards to process 0, which checks the headers and puts the shards
  * in place.
  */
 #include "executor/report/gather_shards.h"
@@ -19,14 +19,14 @@ typedef struct PartHeader {
     int64_t dimensions[IR_MAX_RANK], strides[IR_MAX_RANK]; /* in the whole */
 } PartHeader;
 
-static const RankShard *shard_of(const WholeArray *array, int32_t r) {
+static const RankShard *shard_of(const GatheredArray *array, int32_t r) {
     const Rank *rank = &array->owner->ranks[r];
     return array->is_parameter ? &rank->parameters[array->index] : &rank->outputs[array->index];
 }
 
-AmStatus whole_open(WholeArray *array, const WholeOwner *owner, const IrShape *shape, bool is_parameter,
-                    int32_t index, AmError *error) {
-    *array = (WholeArray){.owner = owner, .shape = shape, .is_parameter = is_parameter, .index = index};
+AmStatus gathered_open(GatheredArray *array, const ShardOwner *owner, const IrShape *shape, bool is_parameter,
+                       int32_t index, AmError *error) {
+    *array = (GatheredArray){.owner = owner, .shape = shape, .is_parameter = is_parameter, .index = index};
     if (!owner->processes || owner->processes->process == 0) {
         array->whole = malloc((size_t)ir_shape_bytes(shape) + 1);
         return array->whole ? AM_OK : am_fail_memory(error, ir_shape_bytes(shape));
@@ -47,14 +47,14 @@ AmStatus whole_open(WholeArray *array, const WholeOwner *owner, const IrShape *s
     return array->packed ? AM_OK : am_fail_memory(error, bytes);
 }
 
-void whole_close(WholeArray *array) {
+void gathered_close(GatheredArray *array) {
     free(array->whole);
     free(array->packed);
     free(array->offsets);
-    *array = (WholeArray){0};
+    *array = (GatheredArray){0};
 }
 
-AmStatus whole_find_places(WholeArray *arrays, int32_t count, ProcessGroup *processes, AmError *error) {
+AmStatus gathered_find_places(GatheredArray *arrays, int32_t count, ProcessGroup *processes, AmError *error) {
     if (count == 0) return AM_OK;
     if (!processes) {
         for (int32_t k = 0; k < count; k++) arrays[k].needs_no_other = true;
@@ -78,7 +78,7 @@ AmStatus whole_find_places(WholeArray *arrays, int32_t count, ProcessGroup *proc
     return status;
 }
 
-void whole_take(WholeArray *array, int32_t r) {
+void gathered_take(GatheredArray *array, int32_t r) {
     Rank *rank = &array->owner->ranks[r];
     const RankShard *shard = shard_of(array, r);
     if (array->whole && array->is_parameter) rank_get_parameter(rank, array->index, array->whole);
@@ -111,7 +111,7 @@ static bool part_fits(const PartHeader *header, const IrShape *shape, int64_t by
 }
 
 /* Copies all shards that one process has sent to their places. */
-static AmStatus place_parts(WholeArray *array, const ProcessPart *sent, int32_t process, AmError *error) {
+static AmStatus place_parts(GatheredArray *array, const ProcessPart *sent, int32_t process, AmError *error) {
     const IrShape *shape = array->shape;
     int64_t strides[IR_MAX_RANK], bytes = dtype_bytes(shape->type);
     for (int64_t at = 0; at < sent->count;) {
@@ -129,7 +129,7 @@ static AmStatus place_parts(WholeArray *array, const ProcessPart *sent, int32_t 
     return AM_OK;
 }
 
-AmStatus whole_gather(WholeArray *array, AmError *error) {
+AmStatus gathered_gather(GatheredArray *array, AmError *error) {
     ProcessGroup *processes = array->owner->processes;
     if (!processes || array->needs_no_other) return AM_OK;
     int32_t ranks = array->owner->rank_count;

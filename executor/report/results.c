@@ -21,13 +21,13 @@ static AmStatus add_watched(Results *results, int32_t output, AmError *error) {
     if (!values) return am_fail_memory(error, count * 8);
     int32_t k = results->watched_count++;
     results->values[k] = (RunWatched){plan_source_output(results->context, output).original, count, values};
-    return whole_open(&results->watched[k], &results->owner, shape, false, output, error);
+    return gathered_open(&results->watched[k], &results->owner, shape, false, output, error);
 }
 
 static AmStatus open_watched(Results *results, AmError *error) {
     const IrRoles *roles = results->context->roles;
     const RunOptions *options = results->options;
-    results->watched = ARENA_ARRAY(results->arena, WholeArray, options->watch_count + 1);
+    results->watched = ARENA_ARRAY(results->arena, GatheredArray, options->watch_count + 1);
     results->values = ARENA_ARRAY(results->arena, RunWatched, options->watch_count + 1);
     if (results->arena->failed) return am_fail_memory(error, options->watch_count * 32);
     results->loss_count = roles->loss >= 0 ? 1 : 0;
@@ -50,37 +50,37 @@ static AmStatus open_watched(Results *results, AmError *error) {
                            dtype_name(output_shape(results, output)->type));
         TRY(add_watched(results, output, error));
     }
-    return whole_find_places(results->watched, results->watched_count, results->owner.processes, error);
+    return gathered_find_places(results->watched, results->watched_count, results->owner.processes, error);
 }
 
 AmStatus results_open(Results *results, const PlanContext *context, const RunOptions *options,
-                      const WholeOwner *owner, Arena *arena, AmError *error) {
+                      const ShardOwner *owner, Arena *arena, AmError *error) {
     const IrRoles *roles = context->roles;
     *results = (Results){.context = context, .options = options, .arena = arena, .owner = *owner};
     TRY(open_watched(results, error));
     if (!options->outputs_path) return AM_OK;
-    results->outputs = ARENA_ARRAY(arena, WholeArray, roles->output_count + 1);
+    results->outputs = ARENA_ARRAY(arena, GatheredArray, roles->output_count + 1);
     if (!results->outputs) return am_fail_memory(error, roles->output_count * 32);
     for (int32_t k = 0; k < roles->output_count; k++)
-        TRY(whole_open(&results->outputs[k], &results->owner, output_shape(results, k), false, k, error));
+        TRY(gathered_open(&results->outputs[k], &results->owner, output_shape(results, k), false, k, error));
     return AM_OK;
 }
 
 void results_close(Results *results) {
-    for (int32_t k = 0; k < results->watched_count; k++) whole_close(&results->watched[k]);
+    for (int32_t k = 0; k < results->watched_count; k++) gathered_close(&results->watched[k]);
     for (int32_t k = 0; results->outputs && k < results->context->roles->output_count; k++)
-        whole_close(&results->outputs[k]);
+        gathered_close(&results->outputs[k]);
     *results = (Results){0};
 }
 
 void results_take(Results *results, int32_t r) {
-    for (int32_t k = 0; k < results->watched_count; k++) whole_take(&results->watched[k], r);
+    for (int32_t k = 0; k < results->watched_count; k++) gathered_take(&results->watched[k], r);
     for (int32_t k = 0; results->outputs && k < results->context->roles->output_count; k++)
-        whole_take(&results->outputs[k], r);
+        gathered_take(&results->outputs[k], r);
 }
 
 /* Converts a watched output to double. */
-static void convert(const WholeArray *array, const RunWatched *watched) {
+static void convert(const GatheredArray *array, const RunWatched *watched) {
     Dtype type = array->shape->type;
     for (int64_t i = 0; i < watched->count; i++) {
         Scalar64 value;
@@ -91,7 +91,7 @@ static void convert(const WholeArray *array, const RunWatched *watched) {
 
 AmStatus results_gather_step(Results *results, AmError *error) {
     for (int32_t k = 0; k < results->watched_count; k++) {
-        TRY(whole_gather(&results->watched[k], error));
+        TRY(gathered_gather(&results->watched[k], error));
         if (results->watched[k].whole) convert(&results->watched[k], &results->values[k]);
     }
     return AM_OK;
@@ -117,7 +117,7 @@ static AmStatus make_list(ArrayList *list, Arena *arena, int32_t parts, int32_t 
 
 /* Adds an array, gathered in process 0, to those of a file. A layer goes to its place in the array of the
  * module as read, which its first layer adds, and is released. */
-static AmStatus add_array(Results *results, ArrayList *list, WholeArray *array, IrLayerPart part,
+static AmStatus add_array(Results *results, ArrayList *list, GatheredArray *array, IrLayerPart part,
                           const IrShape *shape, const char *name, AmError *error) {
     if (part.layer <= 0) {
         void *data = array->whole;
@@ -135,7 +135,7 @@ static AmStatus add_array(Results *results, ArrayList *list, WholeArray *array, 
     if (part.layer < 0 || !array->whole) return AM_OK;
     char *data = (char *)list->arrays[list->places[part.original]].data; /* allocated above */
     memcpy(data + part.first * dtype_bytes(shape->type), array->whole, (size_t)ir_shape_bytes(array->shape));
-    whole_close(array);
+    gathered_close(array);
     return AM_OK;
 }
 
@@ -145,8 +145,8 @@ AmStatus results_save_outputs(Results *results, AmError *error) {
     ArrayList list = {0};
     TRY(make_list(&list, results->arena, roles->output_count, source->roles->output_count, error));
     for (int32_t k = 0; k < roles->output_count; k++) {
-        WholeArray *array = &results->outputs[k];
-        TRY(whole_gather(array, error));
+        GatheredArray *array = &results->outputs[k];
+        TRY(gathered_gather(array, error));
         IrLayerPart part = plan_source_output(results->context, k);
         const char *name = arena_format(results->arena, "output[%d]", part.original);
         int32_t output = source->roles->outputs[part.original];
@@ -162,7 +162,7 @@ AmStatus results_save_state(Results *results, const Feeds *feeds, AmError *error
     const IrRoles *roles = results->context->roles;
     const ProcessGroup *processes = results->owner.processes;
     bool writes = !processes || processes->process == 0;
-    WholeArray *wholes = ARENA_ARRAY(results->arena, WholeArray, roles->parameter_count + 1);
+    GatheredArray *wholes = ARENA_ARRAY(results->arena, GatheredArray, roles->parameter_count + 1);
     if (!wholes) return am_fail_memory(error, roles->parameter_count * 64);
     const PlanContext *source = plan_context_source(results->context);
     ArrayList list = {0};
@@ -174,18 +174,18 @@ AmStatus results_save_state(Results *results, const Feeds *feeds, AmError *error
         const IrParameter *named = &source->roles->parameters[part.original];
         const IrShape *shape = &source->canonical->instructions[named->instruction].shape;
         if (named->role == IR_ROLE_DATA || feeds_has_batches(feeds, k)) continue;
-        WholeArray *array = &wholes[gathered++];
+        GatheredArray *array = &wholes[gathered++];
         const IrParameter *own = &roles->parameters[k];
         const IrShape *own_shape = &results->context->canonical->instructions[own->instruction].shape;
-        status = whole_open(array, &results->owner, own_shape, true, k, error);
-        for (int32_t r = 0; status == AM_OK && r < results->owner.rank_count; r++) whole_take(array, r);
-        if (status == AM_OK) status = whole_gather(array, error);
+        status = gathered_open(array, &results->owner, own_shape, true, k, error);
+        for (int32_t r = 0; status == AM_OK && r < results->owner.rank_count; r++) gathered_take(array, r);
+        if (status == AM_OK) status = gathered_gather(array, error);
         if (status == AM_OK) status = add_array(results, &list, array, part, shape, named->path, error);
-        if (!writes) whole_close(array);
+        if (!writes) gathered_close(array);
     }
     const char *metadata[] = {"format", "automap-state-1", NULL};
     if (status == AM_OK && writes)
         status = array_file_write(results->options->save_path, list.arrays, list.count, metadata, error);
-    for (int32_t k = 0; k < gathered; k++) whole_close(&wholes[k]);
+    for (int32_t k = 0; k < gathered; k++) gathered_close(&wholes[k]);
     return status;
 }

@@ -11,17 +11,17 @@ typedef struct Results {
     const PlanContext *context;
     const RunOptions *options;
     Arena *arena;
-    WholeOwner owner;
-    WholeArray *watched; /* [watched_count]: the loss first, if there is one, then options->watch */
+    ShardOwner owner;
+    GatheredArray *watched; /* [watched_count]: the loss first, if there is one, then options->watch */
     int32_t watched_count, loss_count; /* loss_count: 0 or 1 */
     RunWatched *values;                /* [watched_count], as doubles; process 0 */
-    WholeArray *outputs;               /* [output_count], where all are to be written; else NULL */
+    GatheredArray *outputs;            /* [output_count], where all are to be written; else NULL */
 } Results;
 
 /* Opens the results when the ranks are open. All processes together. results_close() also after a failure of
  * this. */
 AmStatus results_open(Results *results, const PlanContext *context, const RunOptions *options,
-                      const WholeOwner *owner, Arena *arena, AmError *error);
+                      const ShardOwner *owner, Arena *arena, AmError *error);
 void results_close(Results *results);
 
 /* Takes the values of rank r after a step, before its updates; called by its thread. */

@@ -22,9 +22,9 @@ struct Evaluation {
     const PlanContext *training, *module;
     const RunOptions *options; /* of the training */
     RunOptions data_options;   /* of the feeds */
-    WholeOwner owner;
-    int32_t *sources;   /* [parameter_count]: of the training; -1: in the data */
-    WholeArray *wholes; /* [parameter_count]; those with a source are open */
+    ShardOwner owner;
+    int32_t *sources;      /* [parameter_count]: of the training; -1: in the data */
+    GatheredArray *wholes; /* [parameter_count]; those with a source are open */
     Comm comm;
     Rank rank;
     Feeds *feeds;
@@ -85,8 +85,8 @@ static AmStatus match(Evaluation *self, AmError *error) {
     int32_t count = self->module->roles->parameter_count;
     bool *is_in_data = ARENA_ARRAY(&self->arena, bool, count + 1);
     self->sources = ARENA_ARRAY(&self->arena, int32_t, count + 1);
-    self->wholes = ARENA_ARRAY(&self->arena, WholeArray, count + 1);
-    if (self->arena.failed) return am_fail_memory(error, (int64_t)sizeof(WholeArray) * count);
+    self->wholes = ARENA_ARRAY(&self->arena, GatheredArray, count + 1);
+    if (self->arena.failed) return am_fail_memory(error, (int64_t)sizeof(GatheredArray) * count);
     TRY(look_into_data(self, is_in_data, error));
     TRY(evaluation_match(self->sources, self->training, self->module, is_in_data, error));
     for (int32_t k = 0; k < count; k++) {
@@ -94,7 +94,7 @@ static AmStatus match(Evaluation *self, AmError *error) {
         if (source < 0) continue;
         const IrParameter *parameter = &self->training->roles->parameters[source];
         const IrShape *shape = &self->training->canonical->instructions[parameter->instruction].shape;
-        TRY(whole_open(&self->wholes[k], &self->owner, shape, true, source, error));
+        TRY(gathered_open(&self->wholes[k], &self->owner, shape, true, source, error));
     }
     return AM_OK;
 }
@@ -121,7 +121,7 @@ static AmStatus open_rank(Evaluation *self, AmError *error) {
 }
 
 AmStatus evaluation_open(Evaluation **evaluation, const PlanContext *training, const RunOptions *options,
-                         const WholeOwner *owner, AmError *error) {
+                         const ShardOwner *owner, AmError *error) {
     *evaluation = NULL;
     if (!options->evaluation.context) return AM_OK;
     if (plan_context_whole(training)->layer_map)
@@ -151,7 +151,7 @@ void evaluation_close(Evaluation *self) {
     if (!self) return;
     feeds_close(self->feeds);
     for (int32_t k = 0; self->wholes && k < self->module->roles->parameter_count; k++)
-        whole_close(&self->wholes[k]);
+        gathered_close(&self->wholes[k]);
     rank_close(&self->rank);
     if (self->comm.back_end) self->comm.back_end->close(&self->comm);
     arena_free(&self->arena);
@@ -173,12 +173,12 @@ bool evaluation_is_due(const Evaluation *self, int64_t steps) {
 
 void evaluation_take(Evaluation *self, int32_t r) {
     for (int32_t k = 0; k < self->module->roles->parameter_count; k++)
-        if (self->sources[k] >= 0) whole_take(&self->wholes[k], r);
+        if (self->sources[k] >= 0) gathered_take(&self->wholes[k], r);
 }
 
 AmStatus evaluation_gather(Evaluation *self, AmError *error) {
     for (int32_t k = 0; k < self->module->roles->parameter_count; k++)
-        if (self->sources[k] >= 0) TRY(whole_gather(&self->wholes[k], error));
+        if (self->sources[k] >= 0) TRY(gathered_gather(&self->wholes[k], error));
     return AM_OK;
 }
 

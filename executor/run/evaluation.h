@@ -19,7 +19,7 @@ typedef struct Evaluation Evaluation;
  * evaluation_close(). AM_ERROR_INPUT: a parameter without a value, data that does not fit, no output of one
  * number. */
 AmStatus evaluation_open(Evaluation **evaluation, const PlanContext *training, const RunOptions *options,
-                         const WholeOwner *owner, AmError *error);
+                         const ShardOwner *owner, AmError *error);
 /* Closes it; NULL is allowed; also after a failure. */
 void evaluation_close(Evaluation *evaluation);
 

@@ -339,7 +339,7 @@ static AmStatus run_plan(Run *run, RunReport *report, AmError *error) {
     if (run->processes) TRY(agree(run, error));
     TRY(choose_back_ends(run, error));
     TRY(lower(run, error));
-    WholeOwner owner = {.ranks = run->ranks, .rank_count = run->rank_count, .processes = run->processes};
+    ShardOwner owner = {.ranks = run->ranks, .rank_count = run->rank_count, .processes = run->processes};
     TRY(results_open(&run->results, run->context, options, &owner, run->arena, error));
     TRY(evaluation_open(&run->evaluation, run->context, options, &owner, error));
     if (run->evaluation) TRY(check_memory(run, run->rank_count, error));
