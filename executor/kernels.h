@@ -20,7 +20,7 @@ typedef struct KernelBackEnd KernelBackEnd;
 typedef struct KernelDevice {
     const KernelBackEnd *back_end;
     double compile_seconds;      /* of finish() */
-    int64_t graphs, graph_nodes; /* recorded stretches; nodes of all of them */
+    int64_t graphs, graph_nodes; /* recorded capture regions; nodes of all of them */
 } KernelDevice;
 
 typedef struct KernelCall KernelCall;
@@ -74,7 +74,7 @@ struct KernelBackEnd {
     void (*copy_in)(KernelDevice *device, void *to, const void *host, int64_t bytes);
     void (*copy_out)(KernelDevice *device, void *host, const void *from, int64_t bytes);
     void (*copy_within)(KernelDevice *device, void *to, const void *from, int64_t bytes);
-    /* A stretch is work that is equal in every step and during which the host does not wait.
+    /* A capture region is work that is equal in every step and during which the host does not wait.
      * begin() returns true if it was replayed from *record and is not issued again; false if it is
      * issued now, between begin() and end(), which may record it. end() returns false if the issued
      * work had to be recorded, could not be and has not run; it is then issued once more, from

@@ -53,9 +53,9 @@ void cuda_run_spare(CudaSpare *spare, const KernelCall *call, const AmError *rea
 AmStatus cuda_finish_generated(CudaKernelDevice *device, AmError *error);
 
 /* Implements KernelBackEnd.begin() and end(): cuda_graph.c. */
-bool cuda_begin_stretch(KernelDevice *device, void **record);
-bool cuda_end_stretch(KernelDevice *device, void **record);
-/* Destroys the graphs of all stretches, which hold what collectives put into them; nothing is issued any
+bool cuda_begin_recording(KernelDevice *device, void **record);
+bool cuda_end_recording(KernelDevice *device, void **record);
+/* Destroys the graphs of all regions, which hold what collectives put into them; nothing is issued any
  * more. */
 void cuda_release_records(CudaKernelDevice *device);
 

@@ -1,8 +1,8 @@
-/* Stretches of a step as CUDA graphs.
+/* Capture regions of a step as CUDA graphs.
  *
- * The first time a stretch is issued plainly, so that libraries do their work of the first use. The
+ * The first time a capture region is issued plainly, so that libraries do their work of the first use. The
  * second time it is recorded (captured from the compute stream, with the communication stream's
- * part), instantiated and launched; from then on it is one launch. A stretch that cannot be
+ * part), instantiated and launched; from then on it is one launch. A capture region that cannot be
  * recorded is issued again, and plainly from then on.
  */
 #include <stdlib.h>
@@ -23,7 +23,8 @@ static void release_record(void *object) {
     free(record);
 }
 
-/* Makes an empty record of a stretch. A failure is noted; the stretch is then issued plainly. */
+/* Makes an empty record of a capture region. A failure is noted; the capture region is then issued plainly.
+ */
 static CudaRecord *make_record(CudaKernelDevice *device) {
     AmError failure = {0};
     CudaRecord *record = calloc(1, sizeof *record);
@@ -33,7 +34,7 @@ static CudaRecord *make_record(CudaKernelDevice *device) {
     return NULL;
 }
 
-bool cuda_begin_stretch(KernelDevice *device, void **place) {
+bool cuda_begin_recording(KernelDevice *device, void **place) {
     CudaKernelDevice *self = cuda_device_of(device);
     if (!*place) *place = make_record(self);
     CudaRecord *record = *place;
@@ -51,7 +52,7 @@ bool cuda_begin_stretch(KernelDevice *device, void **place) {
     return false;
 }
 
-bool cuda_end_stretch(KernelDevice *device, void **place) {
+bool cuda_end_recording(KernelDevice *device, void **place) {
     CudaKernelDevice *self = cuda_device_of(device);
     CudaRecord *record = *place;
     cuda_join(self);

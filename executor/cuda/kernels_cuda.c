@@ -147,7 +147,7 @@ const KernelBackEnd kernels_cuda = {
     .copy_in = copy_in,
     .copy_out = copy_out,
     .copy_within = copy_within,
-    .begin = cuda_begin_stretch,
-    .end = cuda_end_stretch,
+    .begin = cuda_begin_recording,
+    .end = cuda_end_recording,
     .synchronize = synchronize,
 };

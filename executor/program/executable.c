@@ -1,8 +1,8 @@
 /* Programs made ready: preparation, addresses, and a run.
  *
- * A run goes stretch by stretch. The device records a stretch in which the host
+ * A run goes by capture regions. The device records a capture region in which the host
  * waits for nothing and replays it when it comes again; for a program that
- * repeats, the copies of the updates belong to the last stretch.
+ * repeats, the copies of the updates belong to the last capture region.
  */
 #include "executor/program/executable.h"
 
@@ -145,9 +145,9 @@ AmStatus executable_prepare(Executable **result, Arena *arena, KernelDevice *dev
         TRY(prepare_rows(self, arena, &program->execution.row_groups[g], error));
     TRY(updates_prepare(&self->updates, arena, program, error));
     *result = self;
-    return overlap_find_stretches(&self->stretches, &self->stretch_count, arena, self->steps,
-                                  program->execution.step_count, comm && comm->back_end->waits_on_ranks,
-                                  error);
+    return overlap_find_capture_regions(&self->capture_regions, &self->capture_region_count, arena,
+                                        self->steps, program->execution.step_count,
+                                        comm && comm->back_end->waits_on_ranks, error);
 }
 
 char *executable_place(const Program *program, const ExecutableMemory *memory, int64_t offset) {
@@ -315,14 +315,14 @@ AmStatus executable_issue(const Executable *self, AmError *error) {
     return executable_run_steps(self, 0, self->program->execution.step_count, error);
 }
 
-/* Runs a stretch, or lets the device replay it. */
-static AmStatus run_stretch(Executable *self, CaptureRegion *stretch, AmError *error) {
+/* Runs a capture region, or lets the device replay it. */
+static AmStatus run_capture_region(Executable *self, CaptureRegion *region, AmError *error) {
     const KernelBackEnd *kernels = self->device->back_end;
-    void **record = &stretch->records[stretch->record_of ? stretch->record_of[self->iteration] : 0];
-    bool done = false, recordable = kernels->begin && stretch->recordable && !self->timeline && !self->zones;
+    void **record = &region->records[region->record_of ? region->record_of[self->iteration] : 0];
+    bool done = false, recordable = kernels->begin && region->recordable && !self->timeline && !self->zones;
     while (!done) {
         if (recordable && kernels->begin(self->device, record)) return AM_OK;
-        AmStatus status = executable_run_steps(self, stretch->first, stretch->end, error);
+        AmStatus status = executable_run_steps(self, region->first, region->end, error);
         done = !recordable || kernels->end(self->device, record);
         TRY(status);
     }
@@ -330,7 +330,8 @@ static AmStatus run_stretch(Executable *self, CaptureRegion *stretch, AmError *e
 }
 
 AmStatus executable_run(Executable *self, AmError *error) {
-    if (self->stretch_count == 0) return executable_issue(self, error);
-    for (int32_t k = 0; k < self->stretch_count; k++) TRY(run_stretch(self, &self->stretches[k], error));
+    if (self->capture_region_count == 0) return executable_issue(self, error);
+    for (int32_t k = 0; k < self->capture_region_count; k++)
+        TRY(run_capture_region(self, &self->capture_regions[k], error));
     return AM_OK;
 }

@@ -20,8 +20,8 @@ typedef struct Executable {
     const Program *program;
     bool repeats;          /* a run ends with the updates */
     ExecutableStep *steps; /* [program->execution.step_count] */
-    CaptureRegion *stretches;
-    int32_t stretch_count;
+    CaptureRegion *capture_regions;
+    int32_t capture_region_count;
     const CommCall *last_wait; /* after the last step; or NULL */
     Updates updates;
     void **addresses;                          /* [value], bound; NULL: it has no memory */
@@ -75,7 +75,7 @@ static inline void *executable_output(const Executable *ready, int32_t k) {
     return ready->addresses[ready->program->outputs[k]];
 }
 
-/* Runs it once, in stretches that the device may record and replay. On failure,
+/* Runs it once, in capture regions that the device may record and replay. On failure,
  * which only collectives report here, the rank is to stop. */
 AmStatus executable_run(Executable *ready, AmError *error);
 /* Runs steps first .. end - 1 of it; the updates come after the last one. For who takes the steps apart

@@ -1,5 +1,5 @@
-/* Overlap: the collectives for which each step of a program waits, and the stretches of steps that a device
- * may record. Overlaps are found by addresses. */
+/* Overlap: the collectives for which each step of a program waits, and the capture regions of steps that a
+ * device may record. Overlaps are found by addresses. */
 #include "executor/program/overlap.h"
 
 #include <stdlib.h>
@@ -74,9 +74,9 @@ AmStatus overlap_find_waits(ExecutableStep *steps, int32_t count, const CommCall
     return AM_OK;
 }
 
-static bool same_addresses(const ExecutableStep *steps, const CaptureRegion *stretch, int64_t iteration,
+static bool same_addresses(const ExecutableStep *steps, const CaptureRegion *region, int64_t iteration,
                            int64_t other) {
-    for (int32_t s = stretch->first; s < stretch->end; s++)
+    for (int32_t s = region->first; s < region->end; s++)
         for (int32_t k = 0; k < steps[s].placed_count; k++) {
             const int64_t *offset = steps[s].placed[k].place->offset;
             if (offset[iteration] != offset[other]) return false;
@@ -84,42 +84,42 @@ static bool same_addresses(const ExecutableStep *steps, const CaptureRegion *str
     return true;
 }
 
-/* Finds the records that a stretch needs. */
-static AmStatus find_records(CaptureRegion *stretch, Arena *arena, const ExecutableStep *steps,
+/* Finds the records that a capture region needs. */
+static AmStatus find_records(CaptureRegion *region, Arena *arena, const ExecutableStep *steps,
                              AmError *error) {
     int64_t iterations = 0, firsts[MOST_RECORDS];
     int32_t count = 0, *record_of;
-    for (int32_t s = stretch->first; s < stretch->end; s++)
+    for (int32_t s = region->first; s < region->end; s++)
         if (steps[s].placed_count > 0) iterations = steps[s].placed[0].place->iterations;
-    stretch->records = ARENA_ARRAY(arena, void *, iterations < 1 ? 1 : MOST_RECORDS);
+    region->records = ARENA_ARRAY(arena, void *, iterations < 1 ? 1 : MOST_RECORDS);
     record_of = ARENA_ARRAY(arena, int32_t, iterations + 1);
     if (arena->failed) return am_fail_memory(error, iterations);
-    for (int64_t iteration = 0; iteration < iterations && stretch->recordable; iteration++) {
+    for (int64_t iteration = 0; iteration < iterations && region->recordable; iteration++) {
         int32_t k = 0;
-        while (k < count && !same_addresses(steps, stretch, iteration, firsts[k])) k++;
-        if (k == MOST_RECORDS) stretch->recordable = false;
+        while (k < count && !same_addresses(steps, region, iteration, firsts[k])) k++;
+        if (k == MOST_RECORDS) region->recordable = false;
         else if (k == count) firsts[count++] = iteration;
         record_of[iteration] = k;
     }
-    if (iterations > 0) stretch->record_of = record_of;
+    if (iterations > 0) region->record_of = record_of;
     return AM_OK;
 }
 
-AmStatus overlap_find_stretches(CaptureRegion **result, int32_t *stretch_count, Arena *arena,
-                                const ExecutableStep *steps, int32_t count, bool waits_on_ranks,
-                                AmError *error) {
-    CaptureRegion *stretches = ARENA_ARRAY(arena, CaptureRegion, count + 1);
+AmStatus overlap_find_capture_regions(CaptureRegion **result, int32_t *capture_region_count, Arena *arena,
+                                      const ExecutableStep *steps, int32_t count, bool waits_on_ranks,
+                                      AmError *error) {
+    CaptureRegion *regions = ARENA_ARRAY(arena, CaptureRegion, count + 1);
     int32_t n = 0;
-    if (!stretches) return am_fail_memory(error, (int64_t)sizeof *stretches * count);
+    if (!regions) return am_fail_memory(error, (int64_t)sizeof *regions * count);
     for (int32_t s = 0; s < count; s++) {
         bool waits =
             steps[s].control ? steps[s].control->waits_on_host : steps[s].collective && waits_on_ranks;
-        if (n == 0 || stretches[n - 1].recordable == waits)
-            stretches[n++] = (CaptureRegion){.first = s, .recordable = !waits};
-        stretches[n - 1].end = s + 1;
+        if (n == 0 || regions[n - 1].recordable == waits)
+            regions[n++] = (CaptureRegion){.first = s, .recordable = !waits};
+        regions[n - 1].end = s + 1;
     }
-    for (int32_t k = 0; k < n; k++) TRY(find_records(&stretches[k], arena, steps, error));
-    *result = stretches;
-    *stretch_count = n;
+    for (int32_t k = 0; k < n; k++) TRY(find_records(&regions[k], arena, steps, error));
+    *result = regions;
+    *capture_region_count = n;
     return AM_OK;
 }

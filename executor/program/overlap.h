@@ -1,4 +1,4 @@
-/* Overlap: the collectives for which each step of a program waits, and the stretches of steps that
+/* Overlap: the collectives for which each step of a program waits, and the capture regions of steps that
  * a device may record.
  *
  * A collective is issued as soon as its operands are (the device orders it after everything issued
@@ -45,9 +45,10 @@ typedef struct CaptureRegion {
 AmStatus overlap_find_waits(ExecutableStep *steps, int32_t count, const CommCall **last, AmError *error);
 
 /* Cuts the steps where the host waits: at control flow that reads results and, if
- * `waits_on_ranks`, at collectives. A stretch whose addresses are too many is not recorded. In the arena. */
-AmStatus overlap_find_stretches(CaptureRegion **stretches, int32_t *stretch_count, Arena *arena,
-                                const ExecutableStep *steps, int32_t count, bool waits_on_ranks,
-                                AmError *error);
+ * `waits_on_ranks`, at collectives. A capture region whose addresses are too many is not recorded. In the
+ * arena. */
+AmStatus overlap_find_capture_regions(CaptureRegion **regions, int32_t *capture_region_count, Arena *arena,
+                                      const ExecutableStep *steps, int32_t count, bool waits_on_ranks,
+                                      AmError *error);
 
 #endif

@@ -30,7 +30,8 @@ typedef struct RunReport {
     int64_t channel_bytes;       /* process 0's slots of transfers between stages, beside the allocations */
     int64_t *scratch_bytes; /* [device_count]: scratch memory of the kernels, in addition; in the arena */
     double compile_seconds; /* compilation of kernels; sum over the ranks of process 0 */
-    int64_t graphs, graph_nodes; /* recorded stretches and their nodes; sums over the ranks of process 0 */
+    int64_t graphs,
+        graph_nodes; /* recorded capture regions and their nodes; sums over the ranks of process 0 */
 } RunReport;
 
 /* Runs the module in all processes of options->processes together, with the same module, plan and

@@ -215,14 +215,14 @@ static void test_a_loop_of_known_length_is_not_waited_for(void **state) {
     check_waits(LOOP("p"), 6);
 }
 
-static bool run_stretch(CudaCase *self, void **record) {
+static bool run_capture_region(CudaCase *self, void **record) {
     if (self->device->back_end->begin(self->device, record)) return true;
     cuda_case_run(self);
     return self->device->back_end->end(self->device, record);
 }
 
 /* Plainly, recorded, and from then on one launch; right every time. */
-static void test_a_stretch_becomes_a_graph(void **state) {
+static void test_a_region_becomes_a_graph(void **state) {
     (void)state;
     KernelDevice *device = cuda_case_device(&kernels_cuda);
     CudaCase gpu, cpu;
@@ -232,7 +232,7 @@ static void test_a_stretch_becomes_a_graph(void **state) {
     for (int32_t step = 0; step < 4; step++) {
         fill(&gpu, &cpu, step);
         int64_t launches = cuda_case_count("cuLaunchKernel"), graphs = cuda_case_count("cuGraphLaunch");
-        assert_true(run_stretch(&gpu, &record));
+        assert_true(run_capture_region(&gpu, &record));
         ASSERT_COUNT("cuGraphLaunch", graphs + (step > 0));
         if (step > 1) ASSERT_COUNT("cuLaunchKernel", launches);
         cuda_case_run(&cpu);
@@ -245,7 +245,7 @@ static void test_a_stretch_becomes_a_graph(void **state) {
 }
 
 /* Work that cannot be recorded is issued again, and later without recording. */
-static void test_a_stretch_that_cannot_be_recorded(void **state) {
+static void test_a_region_that_cannot_be_recorded(void **state) {
     (void)state;
     if (!stand_in()) skip();
     KernelDevice *device = cuda_case_device(&kernels_cuda);
@@ -256,9 +256,9 @@ static void test_a_stretch_that_cannot_be_recorded(void **state) {
     cuda_case_fail("cuGraphInstantiate=999");
     for (int32_t step = 0; step < 4; step++) {
         fill(&gpu, &cpu, step);
-        bool done = run_stretch(&gpu, &record);
+        bool done = run_capture_region(&gpu, &record);
         assert_int_equal(done, step != 1);
-        if (!done) assert_true(run_stretch(&gpu, &record));
+        if (!done) assert_true(run_capture_region(&gpu, &record));
         cuda_case_run(&cpu);
         cuda_case_synchronize(&gpu);
         compare(&gpu, &cpu);
@@ -483,8 +483,8 @@ int main(void) {
         cmocka_unit_test(test_modules),
         cmocka_unit_test(test_an_update_in_place_copies_nothing),
         cmocka_unit_test(test_a_loop_of_known_length_is_not_waited_for),
-        cmocka_unit_test(test_a_stretch_becomes_a_graph),
-        cmocka_unit_test(test_a_stretch_that_cannot_be_recorded),
+        cmocka_unit_test(test_a_region_becomes_a_graph),
+        cmocka_unit_test(test_a_region_that_cannot_be_recorded),
         cmocka_unit_test(test_a_failure_comes_out_of_synchronize),
         cmocka_unit_test(test_too_much_memory_is_refused),
         cmocka_unit_test(test_ranks_share_units),

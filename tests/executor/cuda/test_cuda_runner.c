@@ -111,7 +111,7 @@ static void run_text(const char *name, const char *device, const char *outputs) 
     plan_context_free(context);
 }
 
-/* Loops, whose conditions the host reads, between stretches that are graphs. */
+/* Loops, whose conditions the host reads, between capture regions that are graphs. */
 static void test_loops(void **state) {
     (void)state;
     /* Layers amplify rounding: products that err by a unit in the last place move scan_layers by 5e-4. */

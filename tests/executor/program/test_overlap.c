@@ -1,4 +1,4 @@
-/* Overlap: which kernels wait for which collective, and where stretches end. */
+/* Overlap: which kernels wait for which collective, and where capture regions end. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -97,11 +97,11 @@ static void test_control_waits_for_all(void **state) {
     assert_null(last);
 }
 
-static void test_stretches(void **state) {
+static void test_capture_regions(void **state) {
     (void)state;
     Arena arena = {0};
     Steps s = {0};
-    CaptureRegion *stretches;
+    CaptureRegion *regions;
     int32_t count;
     add(&s, false, 0, 16);
     add(&s, true, 0, 16);
@@ -109,14 +109,15 @@ static void test_stretches(void **state) {
     add(&s, false, 0, 16);
     Control loop = {.waits_on_host = true};
     s.steps[3] = (ExecutableStep){.control = &loop};
-    assert_int_equal(overlap_find_stretches(&stretches, &count, &arena, s.steps, s.count, false, NULL),
+    assert_int_equal(overlap_find_capture_regions(&regions, &count, &arena, s.steps, s.count, false, NULL),
                      AM_OK);
     assert_int_equal(count, 2);
-    assert_true(stretches[0].recordable && stretches[0].end == 3);
-    assert_true(!stretches[1].recordable && stretches[1].first == 3 && stretches[1].end == 4);
-    assert_int_equal(overlap_find_stretches(&stretches, &count, &arena, s.steps, s.count, true, NULL), AM_OK);
+    assert_true(regions[0].recordable && regions[0].end == 3);
+    assert_true(!regions[1].recordable && regions[1].first == 3 && regions[1].end == 4);
+    assert_int_equal(overlap_find_capture_regions(&regions, &count, &arena, s.steps, s.count, true, NULL),
+                     AM_OK);
     assert_int_equal(count, 4);
-    for (int32_t k = 0; k < count; k++) assert_int_equal(stretches[k].recordable, k % 2 == 0);
+    for (int32_t k = 0; k < count; k++) assert_int_equal(regions[k].recordable, k % 2 == 0);
     arena_free(&arena);
 }
 
@@ -136,13 +137,13 @@ static void test_placed(void **state) {
     assert_ptr_equal(s.steps[2].wait, &s.collectives[0]);
 }
 
-/* A stretch has a record for every pattern of addresses, if they are few. */
+/* A capture region has a record for every pattern of addresses, if they are few. */
 static void test_records(void **state) {
     (void)state;
     enum { MANY = 65 };
     Arena arena = {0};
     Steps s = {0};
-    CaptureRegion *stretches;
+    CaptureRegion *regions;
     int32_t count;
     int64_t far[MANY];
     const int64_t offsets[] = {0, 16, 0, 32, 16};
@@ -151,21 +152,21 @@ static void test_records(void **state) {
     PlacedAddress placed = {.place = &place};
     add(&s, false, 0, 16);
     add(&s, false, 0, 16);
-    assert_int_equal(overlap_find_stretches(&stretches, &count, &arena, s.steps, s.count, false, NULL),
+    assert_int_equal(overlap_find_capture_regions(&regions, &count, &arena, s.steps, s.count, false, NULL),
                      AM_OK);
-    assert_true(count == 1 && stretches[0].recordable && !stretches[0].record_of);
+    assert_true(count == 1 && regions[0].recordable && !regions[0].record_of);
     s.steps[1].placed = &placed;
     s.steps[1].placed_count = 1;
-    assert_int_equal(overlap_find_stretches(&stretches, &count, &arena, s.steps, s.count, false, NULL),
+    assert_int_equal(overlap_find_capture_regions(&regions, &count, &arena, s.steps, s.count, false, NULL),
                      AM_OK);
-    assert_true(count == 1 && stretches[0].recordable);
-    assert_memory_equal(stretches[0].record_of, expected, sizeof expected);
+    assert_true(count == 1 && regions[0].recordable);
+    assert_memory_equal(regions[0].record_of, expected, sizeof expected);
     for (int32_t k = 0; k < MANY; k++) far[k] = 16 * k;
     for (place = (ProgramPlace){.iterations = MANY - 1, .offset = far}; place.iterations <= MANY;
          place.iterations++) {
-        assert_int_equal(overlap_find_stretches(&stretches, &count, &arena, s.steps, s.count, false, NULL),
-                         AM_OK);
-        assert_true(stretches[0].recordable == (place.iterations < MANY));
+        assert_int_equal(
+            overlap_find_capture_regions(&regions, &count, &arena, s.steps, s.count, false, NULL), AM_OK);
+        assert_true(regions[0].recordable == (place.iterations < MANY));
     }
     arena_free(&arena);
 }
@@ -175,7 +176,7 @@ int main(void) {
         cmocka_unit_test(test_waits),
         cmocka_unit_test(test_older_first),
         cmocka_unit_test(test_control_waits_for_all),
-        cmocka_unit_test(test_stretches),
+        cmocka_unit_test(test_capture_regions),
         cmocka_unit_test(test_placed),
         cmocka_unit_test(test_records),
     };
