@@ -2,7 +2,8 @@
  *
  * Each computation becomes a list of nodes: its instructions that remain, one fusion for each
  * operator and the elements of its results. Nodes are ordered topologically, ties by the position
- * of the last instruction that a fusion replaces.
+ * of the last instruction that a fusion replaces, and then as they were listed: equal layers have
+ * their elements in the same order.
  */
 #include <string.h>
 
@@ -294,6 +295,7 @@ static AmStatus write_computation(Fuser *self, int32_t computation, int32_t made
         node->control_count = 0;
     }
     if (self->arena->failed || self->scratch.failed) return am_fail_memory(error, nodes.count);
+    for (int32_t n = 0; n < nodes.count; n++) nodes.positions[n] = nodes.positions[n] * room + n;
     int32_t ordered = ir_topological_order(nodes.order, nodes.instructions, nodes.count, 0, nodes.positions,
                                            &self->scratch);
     if (ordered < 0) return am_fail_memory(error, nodes.count);
