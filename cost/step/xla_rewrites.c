@@ -36,7 +36,7 @@ static bool is_same_attributes(const IrAttributes *a, const IrAttributes *b, int
 /* Returns whether two computations combine their two parameters by the same operator. */
 static bool is_same_reducer(const IrModule *module, int32_t a, int32_t b) {
     if (a == b) return true;
-    if (a < 0 || b < 0 || module->computations[a].count != 3 || module->computations[b].count != 3)
+    if (!module || a < 0 || b < 0 || module->computations[a].count != 3 || module->computations[b].count != 3)
         return false;
     return ir_instruction(module, module->computations[a].root)->opcode ==
            ir_instruction(module, module->computations[b].root)->opcode;
@@ -200,11 +200,17 @@ AmStatus xla_merge_equal(Program *merged, const Program *program, const bool *is
 
 /* ---- operators that XLA does not run in shards ---- */
 
+/* Returns the canonical instruction of a number; NULL: there is none. */
+static const IrInstruction *origin_of(const Program *program, int32_t origin) {
+    bool is_known = program->module && origin >= 0 && origin < program->module->instruction_count;
+    return is_known ? ir_instruction(program->module, origin) : NULL;
+}
+
 /* Returns the shape of which a value is a shard; NULL: it is not known. */
 static const IrShape *whole_shape(const Program *program, int32_t value) {
-    const IrInstruction *origin = ir_instruction(program->module, program->values[value].origin);
-    const IrShape *shape = &origin->shape, *shard = &program->values[value].shape;
-    if (shape->type != shard->type || shape->rank != shard->rank) return NULL; /* part of a tuple */
+    const IrInstruction *origin = origin_of(program, program->values[value].origin);
+    const IrShape *shape = origin ? &origin->shape : NULL, *shard = &program->values[value].shape;
+    if (!shape || shape->type != shard->type || shape->rank != shard->rank) return NULL; /* part of a tuple */
     for (int32_t d = 0; d < shape->rank; d++)
         if (shard->dimensions[d] > shape->dimensions[d]) return NULL;
     return shape;
@@ -239,8 +245,8 @@ static bool joins_split(const IrShape *from, const IrShape *to, const IrShape *s
 
 /* Returns whether XLA runs a convolution with groups as a whole on each device. */
 static bool runs_whole(const Program *program, const ProgramInstruction *instruction) {
-    const IrInstruction *origin = ir_instruction(program->module, instruction->origin);
-    if (origin->opcode != IR_CONVOLUTION) return false;
+    const IrInstruction *origin = origin_of(program, instruction->origin);
+    if (!origin || origin->opcode != IR_CONVOLUTION) return false;
     const IrConvolution *windows = origin->attributes->convolution;
     const IrShape *whole = whole_shape(program, instruction->operands[0]);
     const IrShape *kernel = whole_shape(program, instruction->operands[1]);
@@ -329,7 +335,7 @@ AmStatus xla_partition(Program *merged, const bool *is_output, int64_t *bytes, i
                 if (!is_first) workspace[value + k] = ir_shape_bytes(shape);
             }
         } else if (own->kind == PROGRAM_COMPUTE && own->opcode == IR_CONVOLUTION && runs_whole(merged, own)) {
-            bytes[value] = ir_shape_bytes(&ir_instruction(merged->module, own->origin)->shape);
+            bytes[value] = ir_shape_bytes(&origin_of(merged, own->origin)->shape);
         } else if (own->kind == PROGRAM_COMPUTE && own->opcode == IR_DOT && own->operand_count == 2 &&
                    own->attributes->dot->contracting_count == 0) {
             own->opcode = IR_MULTIPLY;
