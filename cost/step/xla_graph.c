@@ -8,6 +8,7 @@
  *
  * An expensive operator, such as a division or a function, is part of one reader, and has a buffer if there
  * are several. The source of the rules is XLA's InstructionFusion, CpuInstructionFusion and CopyInsertion.
+ * xla_rewrites.h has the operators as they are before fusion, and the fusions of a library.
  * Merged collectives are separate nodes, as compiler_options() of automap_jax has it, and a reduce-scatter is
  * an all-reduce whose reader takes a slice.
  *
