@@ -135,6 +135,7 @@ static int32_t handed_on(const ProgramInstruction *conditional, int32_t r) {
     for (int32_t k = 0; k < conditional->regions.count; k++) {
         const Program *branch = conditional->regions.programs[k];
         int32_t count = branch->roles->parameter_count, p = 0;
+        if (r >= branch->roles->output_count) return NONE;
         while (p < count && (branch->parameters[p] < 0 || branch->parameters[p] != branch->outputs[r])) p++;
         if (p == count || first + p >= conditional->operand_count) return NONE;
         int32_t own = conditional->operands[first + p];
