@@ -14,11 +14,11 @@
  *             single_stage_search() single_stage/single_stage_search.h  one stage, one number
  *             pipeline_baseline_search()  there               the plan of a baseline of stages
  *
- * All levels share the request by pointer (SearchRequest). Each level has its own options (SearchOptions):
- * search_part() gives a part its share of the budget, search_one_stage_part() the space of one stage, and
- * search_with_request() another request. SearchLimits are the limits of a level, Budget counts against them
- * (problem/budget.h). Every level returns a SearchResult: the best plan, the pool of candidates, the
- * baselines and a lower bound.
+ * All levels share the request by pointer (SearchRequest). A level that changes options makes its own
+ * (SearchOptions); the others pass on those that they get. search_part() gives a part its share of the
+ * budget, search_one_stage_part() the space of one stage, and search_with_request() another request.
+ * SearchLimits are the limits of a level, Budget counts against them (problem/budget.h). Every level returns
+ * a SearchResult: the best plan, the pool of candidates, the baselines and a lower bound.
  */
 #ifndef PLANNERS_PLAN_SEARCH_H
 #define PLANNERS_PLAN_SEARCH_H

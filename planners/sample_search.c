@@ -322,15 +322,14 @@ static AmStatus compare_forms(const SearchContext *self, PlanContext *form, cons
 
 AmStatus sample_search(SearchContext *self, bool *is_done, AmError *error) {
     PlanSample sample;
-    SearchOptions options = *self->options;
+    const KnownSteps *known = &self->options->nested.known;
     SearchResult found = {0}, *result = self->result;
     AmError refusal = {0};
     *is_done = false;
-    const NestedSearch *nested = &options.nested;
-    double seconds = nested->known.form_seconds;
-    double far = nested->known.form_has_pipelines ? SKIP_FORM_BESIDE_PIPELINES_ABOVE : SKIP_FORM_ABOVE;
-    if (seconds > 0 && nested->known.form_is_split && !self->whole->layer_map)
-        TRY(compare_forms(self, self->whole, &options, SKIP_LOOPS_ABOVE * seconds, error));
+    double seconds = known->form_seconds;
+    double far = known->form_has_pipelines ? SKIP_FORM_BESIDE_PIPELINES_ABOVE : SKIP_FORM_ABOVE;
+    if (seconds > 0 && known->form_is_split && !self->whole->layer_map)
+        TRY(compare_forms(self, self->whole, self->options, SKIP_LOOPS_ABOVE * seconds, error));
     bool is_sample =
         self->whole->whole || (self->whole->canonical->loops && self->whole->canonical->loops->layers);
     if (is_sample || !sample_is_allowed(self->options, self->whole) || !sample_is_wanted(self->whole))
@@ -338,11 +337,12 @@ AmStatus sample_search(SearchContext *self, bool *is_done, AmError *error) {
     TRY(plan_sample_make(&sample, self->whole, error));
     if (!sample.context) return AM_OK;
     self->most_climbed = MOST_WORK_ALONE / self->whole->rules->count + LEAST_CLIMB;
-    options.skip_bound = options.nested.finishes_later = true; /* the plan of the sample is not the result */
+    SearchOptions on_sample = *self->options; /* whose plan is not the result */
+    on_sample.skip_bound = on_sample.nested.finishes_later = true;
     AmStatus status = AM_OK;
-    if (seconds > 0) status = compare_forms(self, sample.context, &options, far * seconds, &refusal);
+    if (seconds > 0) status = compare_forms(self, sample.context, &on_sample, far * seconds, &refusal);
     bool is_far = status == AM_ERROR_INFEASIBLE;
-    if (status == AM_OK) status = search_sample(self, &found, &sample, &options, &refusal);
+    if (status == AM_OK) status = search_sample(self, &found, &sample, &on_sample, &refusal);
     bool is_slow = status == AM_OK && is_slow_form(self, &found);
     if (status == AM_OK && !is_slow) status = add_baselines(self, &found, &refusal);
     plan_sample_free(&sample);

@@ -128,9 +128,9 @@ AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *sel
     if (options.nested.purpose == PURPOSE_PIPELINES && !stop_wanted(&self->budget.stop)) return AM_OK;
     if (size < 1 || !budget_try_take(&self->budget, 1)) return AM_OK;
     if (self->best) options.nested.known.rival_seconds = self->best->seconds;
-    const SearchOptions part = search_part(&options, &self->budget, size);
+    options = search_part(&options, &self->budget, size);
     AmStatus status = single_stage_search(single, self->plans.arena, self->plans.whole, self->plans.cluster,
-                                          &part, &refusal);
+                                          &options, &refusal);
     budget_return(&self->budget, single->evaluations, single->is_cut);
     if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) {
         if (self->refusal.code == AM_OK) self->refusal = refusal;
