@@ -133,6 +133,7 @@ class Partition:
             else:
                 self.group.append("micro" if has_state[node.outputs[0]] else "free")
             producer.update((value, k) for value in node.outputs)
+        self.has_data = has_data
         self.find_invariant()
         is_update = {row["output"] for row in rows if row["output"] is not None}
         losses = [value for at, value in enumerate(self.whole.outputs)
@@ -301,6 +302,10 @@ class Partition:
         for value in moving:
             if value in places:
                 found = max((part for part in places[value] if part <= found), default=min(places[value]))
+        for value in inputs:  # each part has the data, and what follows from them alone: the forward pass decides
+            if self.has_data[value] and self.part.get(value) is None:
+                parts = places.get(value, set()) - {None}
+                found = max((part for part in parts if part <= found), default=found)
         return found
 
 
