@@ -575,7 +575,8 @@ class Run:
         return found
 
     def make_segments(self, graph, open_nodes, users, final):
-        """[(part, function)] of the nodes: the nodes that a part can compute at once, repeatedly."""
+        """[(part, function)] of the nodes: the nodes that a part can compute at once, repeatedly. While a part waits for
+        others, it computes only values that those wait for: other results would be in memory beside the state."""
         plan, nodes = self.plan, self.plan.whole.nodes
         waiting = {value for k in open_nodes for value in nodes[k].outputs}
         segments = []
@@ -588,6 +589,12 @@ class Run:
                             value in waiting and value not in made for value in inputs):
                         own.append(k)
                         made.update(nodes[k].outputs)
+                of_part = [plan.part[nodes[k].outputs[0]] == part for k in open_nodes]
+                if sum(of_part) > len(own):
+                    awaited = [value for k, is_own in zip(open_nodes, of_part) if not is_own
+                               for value in self.through_free(numbers(nodes[k]))]
+                    own = sorted(plan.ancestors(awaited) & set(own))
+                    made = {value for k in own for value in nodes[k].outputs}
                 if not own:
                     continue
                 open_nodes = [k for k in open_nodes if k not in set(own)]
