@@ -436,6 +436,8 @@ class Run:
         for value in final:
             used.setdefault(value, []).append("results")
         self.last_use = used
+        self.part_of = {(kind, part): part for kind, part in self.functions}
+        self.part_of |= {id(function): part for *_, part, function in self.later}
 
     def make_sweeps(self, users, final):
         """`before`: [(part, function)]; `later`: [(sweep, is_micro, part, function)] after the passes, in order."""
@@ -732,11 +734,19 @@ class Run:
         self.finish((kind, part), function, batch)
 
     def finish(self, use, function, batch):
-        """Frees what no later function of this micro-batch needs."""
-        batch.setdefault("done", set()).add(use)
+        """Frees what no later function of this micro-batch needs. A part keeps what it sends until that has arrived."""
+        done = batch.setdefault("done", set())
+        done.add(use)
         for value in function.inputs:
-            if value in batch and all(use in batch["done"] for use in self.last_use[value]):
+            if value not in batch:
+                continue
+            later = [other for other in self.last_use[value] if other not in done]
+            parts = {None, *(self.part_of.get(other) for other in later)}
+            places = {part: array for part, array in batch[value].items() if part in parts}
+            if not later:
                 del batch[value]
+            elif places:
+                batch[value] = places
 
     def joined(self, batches):
         """{output: {part: rows of all micro-batches, in the order of the examples}}."""

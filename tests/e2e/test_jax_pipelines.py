@@ -394,6 +394,52 @@ def check_saved():
         assert any("dot_general of shape [4, 3]" in text and f"{word} are recomputed" in text for text in texts), texts
 
 
+def document_of_two_parts(rows, passes):
+    """For two stages of a device each. `rows`: (output, part) of the arrays of the state; None, None: the data."""
+    rows = [{"number": at, "role": "data" if part is None else "weight", "output": output, "part": part or 0,
+             "spec": []} for at, (output, part) in enumerate(rows)]
+    stages = [{"mesh": {"shape": [1], "axis_names": ["data"], "devices": [part]}, "recomputes": False,
+               "passes": passes} for part in (0, 1)]
+    return {"format": "automap-jax-2", "micro_batches": 2, "schedule": "gpipe", "parts": 2, "parameters": rows,
+            "stages": stages}
+
+
+def check_parts():
+    """Two layers with momentum, where the norm of all gradients scales the update. The gradient of the first weight,
+    a product of the data, is on the part of that weight. Until the norm is there, no update reads the state. What the
+    first part has sent is on the second one alone."""
+    def step(state, x):
+        def loss(weights):
+            return ((x @ weights[0] @ weights[1] + weights[2]) ** 2).sum()
+
+        weights, speeds = state
+        value, slopes = jax.value_and_grad(loss)(weights)
+        norm = jax.numpy.sqrt(sum((slope * slope).sum() for slope in slopes))
+        speeds = [0.9 * speed + slope / norm for speed, slope in zip(speeds, slopes, strict=True)]
+        return ([weight - 0.1 * speed for weight, speed in zip(weights, speeds, strict=True)], speeds), value
+
+    shapes, random = ((3, 4), (4, 2), (2,)), np.random.default_rng(5)
+    arrays = lambda: [random.normal(size=shape).astype(np.float32) for shape in shapes]
+    arguments = (arrays(), arrays()), random.normal(size=(4, 3)).astype(np.float32)
+    passes = [[kind, 0, batch] for kind in ("forward", "backward") for batch in (0, 1)]
+    parts = [0, 1, 1, 0, 1, 1]
+    run = automap_jax.run(document_of_two_parts([*enumerate(parts), (None, None)], passes), step, arguments)
+    sizes = [sorted(np.prod(run.plan.whole.shapes[value]) for value in run.sums["backward", part]) for part in (0, 1)]
+    assert sizes == [[12], [2, 8]], sizes
+    early = [function for *_, function in run.later[:-2]]
+    assert early and not any(set(function.inputs) & set(run.plan.owner) for function in early)
+    finish, places = run.finish, []
+
+    def finished(use, function, batch):
+        finish(use, function, batch)
+        places.extend(set(batch[value]) for value in function.inputs if value in batch and use == ("forward", 1))
+
+    run.finish = finished
+    for found, expected in zip(*map(jax.tree.leaves, (run(*arguments), step(*arguments))), strict=True):
+        assert np.allclose(found, expected, rtol=1e-4), (found, expected)
+    assert places and all(kept == {1} for kept in places), places
+
+
 def check_refusals():
     """A step that is no sum over its examples."""
     def step(state, x):
@@ -419,6 +465,7 @@ def main():
     check_scan()
     check_donation()
     check_saved()
+    check_parts()
     with tempfile.TemporaryDirectory() as folder:
         check_exported_dimension(pathlib.Path(folder))
         check_pinned_values(pathlib.Path(folder))
