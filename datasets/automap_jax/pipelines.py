@@ -311,7 +311,8 @@ class Partition:
 
 class Function:
     """Some nodes of one part as a jitted function of values. `donated` are the inputs that it may overwrite, `sums` the
-    outputs that it adds to those of earlier micro-batches, `placed` the shardings of some of the values."""
+    outputs that it adds to those of earlier micro-batches, `placed` the shardings of some of them, `dropped` the inputs
+    that no later function of the step uses."""
 
     def __init__(self, graph, free, nodes, wanted, sums=(), invariant=(), placed=()):
         own = {value for node in nodes for value in node.outputs}
@@ -328,7 +329,7 @@ class Function:
                              | {value for value in wanted if value not in made})
         self.outputs = sorted(wanted)
 
-        self.sums, self.donated, self.compiled = sorted(sums), set(), {}
+        self.sums, self.donated, self.dropped, self.compiled = sorted(sums), set(), set(), {}
         self.folds = {value: FOLDS[node.primitive.name] for node in nodes for value in node.outputs
                       if node.primitive.name in FOLDS}
         self.folds |= {value: lambda _, latest: latest for value in invariant}
@@ -458,17 +459,20 @@ class Run:
             self.later.append((sweep + 1, False, 0, Function(plan.whole, self.free, [], of_data)))
 
     def donate_last_uses(self, final):
-        """Lets updates overwrite sums over micro-batches, results of other updates from them, and with `donates` the
-        state that they replace."""
+        """Lets updates overwrite sums over micro-batches, what other updates make of them, and with `donates` the
+        state that they replace. Finds what can be dropped after them, and after the passes."""
         outputs = {value for _, is_micro, _, function in self.later for value in (
             function.sums if is_micro else function.outputs)}
         free = (outputs | {value for sums in self.sums.values() for value in sums}) - final
         if self.donates:
             free |= {value for output, value in self.updates.items() if value not in final}
+        self.needed_later = set(final)
         for _, is_micro, _, function in reversed(self.later):
             if not is_micro:
                 function.donated = free & set(function.inputs)
+                function.dropped = set(function.inputs) - self.needed_later
             free -= set(function.inputs)
+            self.needed_later |= set(function.inputs)
 
     def planned_again(self, part, own):
         """The forward nodes of a part that the plan recomputes."""
@@ -667,6 +671,8 @@ class Run:
             self.call(function, part, step, data)
         self.slice_batches(step, batches)
         self.run_passes(step, batches)
+        for value in set(step) - self.needed_later:
+            del step[value]
         for (_, is_micro), rows in itertools.groupby(self.later, lambda row: row[:2]):
             self.run_later(is_micro, [row[2:] for row in rows], step, batches, data)
         return self.results({**data, **self.joined(batches), **step})
@@ -677,7 +683,7 @@ class Run:
             for part, function in functions:
                 if batch is None:
                     self.call(function, part, step, data)
-                    for value in function.donated:
+                    for value in function.dropped & set(step):
                         del step[value]
                 else:
                     self.call(function, part, batch, step)
