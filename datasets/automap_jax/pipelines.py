@@ -265,8 +265,9 @@ class Partition:
             elif group == "backward":
                 found = self.backward_part(inputs, weights, places)
             elif group == "after":
-                owned = [weights[value] for value in inputs if value in weights]
                 largest = max(inputs, key=lambda value: np.prod(self.whole.shapes[value]), default=None)
+                owned = [weights[value] for value in inputs if value in weights
+                         and np.prod(self.whole.shapes[value]) == np.prod(self.whole.shapes[largest])]
                 found = owned[-1] if owned else self.part.get(largest)
                 found = 0 if found is None else found
             else:

@@ -405,29 +405,38 @@ def document_of_two_parts(rows, passes):
 
 
 def check_parts():
-    """Two layers with momentum, where the norm of all gradients scales the update. The gradient of the first weight,
-    a product of the data, is on the part of that weight. Until the norm is there, no update reads the state. What the
-    first part has sent is on the second one alone."""
+    """Two layers with momentum, where the norm of all gradients scales the update, and the rate depends on a count of
+    the first part. The gradient of the first weight, a product of the data, is on the part of that weight. Updates are
+    on the parts of their weights. Until the norm is there, none reads the state. What the first part has sent is on the
+    second one alone. What only the passes read is dropped after them."""
     def step(state, x):
-        def loss(weights):
-            return ((x @ weights[0] @ weights[1] + weights[2]) ** 2).sum()
+        weights, speeds, count = state
 
-        weights, speeds = state
+        def loss(weights):
+            return ((x @ weights[0] @ weights[1] + weights[2]) ** 2).sum() * jax.numpy.exp(-count)
+
         value, slopes = jax.value_and_grad(loss)(weights)
         norm = jax.numpy.sqrt(sum((slope * slope).sum() for slope in slopes))
         speeds = [0.9 * speed + slope / norm for speed, slope in zip(speeds, slopes, strict=True)]
-        return ([weight - 0.1 * speed for weight, speed in zip(weights, speeds, strict=True)], speeds), value
+        rate = 0.1 / (1 + count)
+        weights = [weight - rate * speed for weight, speed in zip(weights, speeds, strict=True)]
+        return (weights, speeds, count + 1), value
 
     shapes, random = ((3, 4), (4, 2), (2,)), np.random.default_rng(5)
     arrays = lambda: [random.normal(size=shape).astype(np.float32) for shape in shapes]
-    arguments = (arrays(), arrays()), random.normal(size=(4, 3)).astype(np.float32)
+    arguments = (arrays(), arrays(), np.float32(1)), random.normal(size=(4, 3)).astype(np.float32)
     passes = [[kind, 0, batch] for kind in ("forward", "backward") for batch in (0, 1)]
-    parts = [0, 1, 1, 0, 1, 1]
+    parts = [0, 1, 1, 0, 1, 1, 0]
     run = automap_jax.run(document_of_two_parts([*enumerate(parts), (None, None)], passes), step, arguments)
     sizes = [sorted(np.prod(run.plan.whole.shapes[value]) for value in run.sums["backward", part]) for part in (0, 1)]
     assert sizes == [[12], [2, 8]], sizes
+    large = lambda values: {value for value in values if run.plan.whole.shapes[value]}
     early = [function for *_, function in run.later[:-2]]
-    assert early and not any(set(function.inputs) & set(run.plan.owner) for function in early)
+    assert early and not any(large(function.inputs) & set(run.plan.owner) for function in early)
+    for *_, part, function in run.later:
+        assert all(run.plan.part[value] == part for value in large(function.inputs)), (part, function.inputs)
+    before = {value for _, function in run.before for value in function.outputs}
+    assert before - run.needed_later, (before, run.needed_later)
     finish, places = run.finish, []
 
     def finished(use, function, batch):
