@@ -11,7 +11,7 @@
 
 #include "base/system/clock.h"
 #include "base/system/parallel.h"
-#include "cost/step/rank_memory.h"
+#include "cost/memory/rank_memory.h"
 #include "planners/automap_paper/paper_search.h"
 #include "planners/sample_search.h"
 #include "planners/search_baselines.h"

@@ -11,13 +11,13 @@
 
 #include <math.h>
 
+#include "cost/memory/rank_memory.h"
 #include "cost/operator/model_flops.h"
 #include "cost/simulate/collective_report.h"
 #include "cost/simulate/critical_path.h"
 #include "cost/simulate/micro_batch_slices.h"
 #include "cost/simulate/stage_clock.h"
 #include "cost/simulate/transfer_report.h"
-#include "cost/step/rank_memory.h"
 #include "lowering/spmd/transfer.h"
 
 /* Events of a record: 48 MB. */

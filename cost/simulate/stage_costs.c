@@ -11,9 +11,9 @@
 
 #include <math.h>
 
+#include "cost/memory/jax_memory.h"
 #include "cost/operator/fused_kernels.h"
 #include "cost/step/memory.h"
-#include "cost/step/xla_memory.h"
 
 /* Prices a program on a device type: [step]. Each distinct work is priced once; measured curves and
  * profiles distinguish more than works do and are evaluated step by step. */
@@ -113,7 +113,7 @@ static AmStatus lower_program(StageCosts *self, Arena *arena, Arena *own, const 
     if (self->lowered[program]) return AM_OK;
     TRY(plan_ranks_lower(&self->lowered[program], own, ranks, self->first_rank + device, error));
     TRY(fused_kernels_find(self->lowered[program], ranks->plan->is_for_jax, error));
-    TRY(xla_memory(self->lowered[program], ranks->plan, type, error));
+    TRY(jax_memory(self->lowered[program], ranks->plan, type, error));
     TRY(stage_events_list(&self->programs[program], program == 0 ? &self->of_all : NULL, arena,
                           self->lowered[program], type, gradients, error));
     const ProgramEvents *events = &self->programs[program];

@@ -169,11 +169,17 @@ AmStatus memory_use(MemoryUse *use, const Program *program, const uint8_t *gradi
         if (role == IR_ROLE_WEIGHT) use->weights_bytes += bytes;
         else if (role == IR_ROLE_OPTIMIZER) use->optimizer_bytes += bytes;
     }
-    AmStatus status = add_live(use, program, gradients, error);
+    AmStatus status = AM_OK;
+    if (xla && xla->has_functions) {
+        use->gradients_bytes = xla->gradients_bytes;
+        use->in_flight_bytes = xla->kept_bytes;
+    } else {
+        status = add_live(use, program, gradients, error);
+    }
     use->activation_bytes =
         use->peak_bytes - use->weights_bytes - use->optimizer_bytes - use->gradients_bytes;
-    use->spare_bytes =
-        program->spare_bytes < use->activation_bytes ? program->spare_bytes : use->activation_bytes;
+    int64_t spare_bytes = xla ? 0 : program->spare_bytes; /* XLA's figure has none */
+    use->spare_bytes = spare_bytes < use->activation_bytes ? spare_bytes : use->activation_bytes;
     arena_release(program->arena, mark);
     return status;
 }

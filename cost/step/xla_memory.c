@@ -172,6 +172,16 @@ static AmStatus find_peak(XlaPlanner *self, const XlaPair *pairs, int32_t pair_c
     return AM_OK;
 }
 
+AmStatus xla_function_bytes(int64_t *bytes, const Program *program, const XlaPair *pairs, int32_t pair_count,
+                            AmError *error) {
+    XlaPlanner self = {.program = program};
+    int64_t temporary, beside;
+    int32_t place;
+    TRY(find_peak(&self, pairs, pair_count, &temporary, &beside, &place, error));
+    *bytes = temporary + beside;
+    return AM_OK;
+}
+
 AmStatus xla_workspace(int64_t *bytes, const ProgramInstruction *instruction, AmError *error) {
     bool is_loop = instruction->opcode == IR_WHILE;
     *bytes = 0;

@@ -13,8 +13,8 @@
 
 #include "base/files/json.h"
 #include "cost/collective/transfer_price.h"
+#include "cost/memory/rank_memory.h"
 #include "cost/simulate/simulate.h"
-#include "cost/step/rank_memory.h"
 #include "lowering/spmd/transfer.h"
 
 /* Two servers of two devices; the second one's are half as fast. */

@@ -6,9 +6,9 @@
 
 #include "tests/support/problem_case.h"
 
+#include "cost/memory/rank_memory.h"
 #include "cost/relaxation/reshard_costs.h"
 #include "cost/relaxation/sharding_graph.h"
-#include "cost/step/rank_memory.h"
 #include "lowering/micro_batch/micro_batches.h"
 #include "lowering/spmd/lower.h"
 #include "lowering/spmd/reshard_path.h"

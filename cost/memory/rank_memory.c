@@ -4,11 +4,11 @@
  * lowers the other ranks of stages whose shards differ. Other ranks take the memory of their stage's first
  * one, and so do all ranks if the second round would take more than about 20 s.
  */
-#include "cost/step/rank_memory.h"
+#include "cost/memory/rank_memory.h"
 
 #include "base/system/parallel.h"
+#include "cost/memory/jax_memory.h"
 #include "cost/operator/fused_kernels.h"
-#include "cost/step/xla_memory.h"
 
 /* Instructions of all ranks together that are lowered at most, which takes some 20 s. */
 #define MOST_LOWERED 1000000
@@ -45,7 +45,7 @@ static void lower_rank(void *user, int32_t k) {
     if (task->status == AM_OK)
         task->status = fused_kernels_find(program, self->ranks->plan->is_for_jax, &task->error);
     if (task->status == AM_OK)
-        task->status = xla_memory(program, self->ranks->plan, device_type_of(self, task->rank), &task->error);
+        task->status = jax_memory(program, self->ranks->plan, device_type_of(self, task->rank), &task->error);
     if (task->status == AM_OK) {
         task->is_uneven = program->is_uneven;
         task->status = memory_use(&self->uses[task->rank], program, self->gradients, &task->error);
