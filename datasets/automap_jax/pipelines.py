@@ -460,8 +460,8 @@ class Run:
             self.later.append((sweep + 1, False, 0, Function(plan.whole, self.free, [], of_data)))
 
     def donate_last_uses(self, final):
-        """Lets updates overwrite sums over micro-batches, what other updates make of them, and with `donates` the
-        state that they replace. Finds what can be dropped after them, and after the passes."""
+        """Lets updates overwrite sums over micro-batches, results of other updates from them, and with `donates` the
+        state that they replace. Finds the values that are dropped after them, and after the passes."""
         outputs = {value for _, is_micro, _, function in self.later for value in (
             function.sums if is_micro else function.outputs)}
         free = (outputs | {value for sums in self.sums.values() for value in sums}) - final
