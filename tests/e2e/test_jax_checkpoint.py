@@ -2,8 +2,8 @@
 
 A decoder with custom derivatives, masks and an auxiliary result trains on two host devices under a plan of one stage
 that recomputes because of its memory. Losses are those of the plain step. The step repeats no product that the plan
-saves. Its compiled step takes less memory than that of a plan of a higher limit, whose memory is as predicted. That of
-recomputation is predicted for `run`, and one program takes 1.4 times as much.
+saves. Its compiled step takes less memory than that of a plan of a higher limit. The memory of both is within 10 % of
+the prediction, which for recomputation is that of `run`: XLA keeps more than the plan's recomputation needs.
 """
 # labels: jax e2e
 # timeout: 300
@@ -30,8 +30,7 @@ with skip_where_missing():
 import automap_jax
 
 TOKENS, WIDTH, HEADS, LAYERS, LENGTH, BATCH = 64, 48, 4, 4, 24, 16
-# Compiled memory of a device as shares of the predicted one: without and with recomputation.
-WHOLE, RECOMPUTED = (0.9, 1.1), (1.3, 1.5)
+LEAST, MOST = 0.9, 1.1  # compiled over predicted memory of a device
 
 
 @jax.custom_vjp
@@ -86,14 +85,15 @@ def arguments():
     return {"params": params, "speed": jax.tree.map(np.zeros_like, params)}, x[:, :-1], x[:, 1:]
 
 
-def planned(folder, share):
-    """The exported plan for two devices, and the bytes that it predicts for each."""
-    module = folder / "model.hlo.pb"
-    succeed("search", module, "--for", "jax", "--cluster", "nominal:2", "--micro-batches", 1, "--evaluations", 40,
-            "--memory-fraction", share, "-o", folder / "plan.json", "--quiet")
-    succeed("export", folder / "plan.json", module, "--format", "jax", "-o", folder / "jax.json")
-    plan = json.loads((folder / "plan.json").read_text())
-    return json.loads((folder / "jax.json").read_text()), max(row["peak_bytes"] for row in plan["predicted"]["devices"])
+def planned(folder, cluster, share):
+    """The exported plan for two devices, and the bytes that it predicts for each device of this machine."""
+    module, plan = folder / "model.hlo.pb", folder / "plan.json"
+    succeed("search", module, "--for", "jax", "--cluster", cluster, "--micro-batches", 1, "--evaluations", 40,
+            "--memory-fraction", share, "-o", plan, "--quiet")
+    succeed("export", plan, module, "--format", "jax", "-o", folder / "jax.json")
+    succeed("simulate", plan, module, "--cluster", "nominal:2", "--json", "--quiet", "-o", folder / "simulation.json")
+    devices = json.loads((folder / "simulation.json").read_text())["devices"]
+    return json.loads((folder / "jax.json").read_text()), max(row["peak_bytes"] for row in devices)
 
 
 def compiled(loss, given, document=None):
@@ -146,9 +146,9 @@ def check_forms():
 def check_bytes(taken, predicted):
     """Compares [without, with recomputation]."""
     told = f"{taken[0]} and {taken[1]} bytes, predicted {predicted[0]} and {predicted[1]}"
-    for found, expected, (least, most) in zip(taken, predicted, (WHOLE, RECOMPUTED), strict=True):
-        assert least * expected <= found <= most * expected, told
-    assert taken[1] < taken[0], told
+    for found, expected in zip(taken, predicted, strict=True):
+        assert LEAST * expected <= found <= MOST * expected, told
+    assert taken[1] < 0.95 * taken[0] and predicted[1] < predicted[0], told
     print(told)
 
 
@@ -158,7 +158,10 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         automap_jax.export(step_of(loss_of), given, folder)
-        documents, predicted = zip(planned(folder, 1.2e-3), planned(folder, 8e-4))
+        # For other devices than the host the search takes automap's own memory, and so recomputes.
+        other = folder / "other.json"
+        other.write_text(succeed("cluster", "nominal:2", "--json").replace('"host"', '"other"'))
+        documents, predicted = zip(planned(folder, "nominal:2", 1.2e-3), planned(folder, other, 8e-4))
     assert automap_jax.checkpoint(documents[0], loss_of) is loss_of
     loss = automap_jax.checkpoint(documents[1], loss_of)
     rows = [row for stage in documents[1]["stages"] for row in stage["recomputed"]]

@@ -3,8 +3,8 @@
 Models of the zoo train from their committed state and data under exported pipelines of every schedule, under
 micro-batches of one stage, with ZeRO and selective recomputation, and under plans of `search --for jax`. Losses must be
 the committed ones of one device. The most micro-batches between the passes of a stage must be those of its schedule.
-Arrays in the memory of a device are at most the predicted peak. For GPT-2 and BERT the temporary buffers of the
-compiled programs count, too. The fullest device then has 0.9 to 1.1 of the prediction, with recomputation 0.86 to 1.
+The predicted peak of the fullest device is 0.9 to 1.1 of its arrays and of the temporary buffers of the compiled
+functions. MEMORY has the exceptions.
 
 Run as `AUTOMAP=build/automap PYTHONPATH=datasets python tests/e2e/test_jax_pipelines.py [MODEL ...]`.
 """
@@ -40,15 +40,18 @@ from automap_jax.operators import compiler_options
 from automap_jax.pipelines import Function
 from automap_jax.zoo import MODELS as ZOO
 
-# Arrays and temporary buffers on the fullest device as shares of the prediction: the least and the most. Where a stage
-# recomputes attention, XLA has fewer temporary buffers than automap: it fuses the exponentials.
+# Predicted over measured memory of the fullest device: the least and the most.
 WITHIN = 0.9, 1.1
-MEMORY = {(name, what): WITHIN for name in ("gpt2_tiny", "bert_tiny")
-          for what in ("gpipe", "1f1b", "zb_h1", "interleaved", "zero1", "zero2", "zero3")}
-MEMORY |= {(name, "recomputed"): (0.86, 1) for name in ("gpt2_tiny", "bert_tiny")}
+# XLA orders recomputed attention otherwise. The step of Llama recomputes, too: its products move between stages.
+MEMORY = {("gpt2_tiny", "recomputed"): (0.9, 1.15), ("bert_tiny", "recomputed"): (0.9, 1.15),
+          ("llama_tiny", "1f1b"): (0.75, 1.1), ("llama_tiny", "recomputed"): (0.8, 1.1),
+          ("vgg_tiny", "gpipe"): (0.88, 1.1)}
 TOLERANCE, NARROW = 2e-5, {"llama_tiny": 1e-2}  # its activations are bf16
 EVEN = ["--space", "pipeline", "--baseline", "even_pipeline"]
+DEFAULT = ["--cluster", "nominal:8"]
 SMALL = {
+    "adafactor_tiny": {"searched": DEFAULT},
+    "dropout_tiny": {"searched": DEFAULT},
     "mlp_tiny": {
         "zb_h1": [*EVEN, "--micro-batches", "4", "--mesh", "data=2", "--schedule", "zb_h1", "--cluster", "nominal:8"],
         "micro-batches": ["--mesh", "data=4,model=2", "--micro-batches", "4", "--cluster", "nominal:8"],
@@ -72,7 +75,7 @@ MORE = {
     "recomputed": [*RECOMPUTED, "1.7e-4"],
     **{f"zero{level}": ["--baseline", f"zero{level}", "--micro-batches", "2", "--cluster", "nominal:4"]
        for level in (1, 2, 3)},
-    "searched": ["--cluster", "nominal:8"],
+    "searched": DEFAULT,
 }
 # No plan of T5 that the search finds fits in the share of the others. In this one, a stage saves products.
 OWN = {"t5_tiny": {"recomputed": [*RECOMPUTED, "2.8e-4"]}}
@@ -129,13 +132,13 @@ def bytes_of_devices():
 
 
 @contextlib.contextmanager
-def peak_memory(with_buffers):
+def peak_memory():
     """{device: bytes} of the most arrays, with the temporary buffers of the programs that make them."""
     peaks, buffers, call = collections.Counter(), {}, Function.call
 
     def measured(self, arrays, totals=()):
         key = self, len(totals) > 0
-        if with_buffers and key not in buffers:
+        if key not in buffers:
             donated = [0, *(1 + at for at, value in enumerate(self.inputs) if value in self.donated)]
             compiled = jax.jit(self.function, donate_argnums=donated,
                                compiler_options=compiler_options()).lower(list(totals), *arrays).compile()
@@ -154,13 +157,12 @@ def peak_memory(with_buffers):
         Function.call = call
 
 
-def check_memory(name, what, document, plan, peaks):
+def check_memory(name, what, found, predicted):
     """Compares the fullest device with the prediction."""
-    predicted = max(row["peak_bytes"] + row.get("channel_bytes", 0) for row in plan["predicted"]["devices"])
-    found = max(peaks[device] for stage in document["stages"] for device in stage["mesh"]["devices"])
-    least, most = MEMORY[name, what]
-    assert least * predicted <= found <= most * predicted, f"{name}, {what}: {found} bytes, predicted {predicted}"
-    return f"{found / predicted:.2f} of the predicted memory"
+    least, most = MEMORY.get((name, what), WITHIN)
+    told = f"predicted {predicted} bytes, {predicted / found:.3f} of the measured ones"
+    assert least * found <= predicted <= most * found, f"{name}, {what}: {told}"
+    return told
 
 
 def check_products(run, document):
@@ -180,19 +182,27 @@ def check_refused(name, what, options, folder):
     return f"{name}, {what}: refused"
 
 
-def check(name, what, options, folder):
-    if (name, what) in REFUSED:
-        return check_refused(name, what, options, folder)
+def trained(name, what, options, folder, steps):
+    """(the run, its document, the largest error of a loss, measured and predicted bytes of the fullest device)."""
     step, state, data = arguments_of(name)
     document, plan = document_of(name, options, folder)
     run = automap_jax.run(document, step, (*state, *data(0)), donate=True)
-    wanted, worst = json.loads((MODELS / name / "losses.json").read_text())["losses"][:STEPS], 0
-    with peak_memory((name, what) in MEMORY) as peaks:
+    wanted, worst = json.loads((MODELS / name / "losses.json").read_text())["losses"][:steps], 0
+    with peak_memory() as peaks:
         for number, expected in enumerate(wanted):
             *results, loss = run(*state, *data(number))
             state = reference.successors(state, results)
             worst = max(worst, abs(float(loss) - expected) / abs(expected))
             del results
+    found = max(peaks.values(), default=0)
+    predicted = max(row["peak_bytes"] + row.get("channel_bytes", 0) for row in plan["predicted"]["devices"])
+    return run, document, worst, found, predicted
+
+
+def check(name, what, options, folder):
+    if (name, what) in REFUSED:
+        return check_refused(name, what, options, folder)
+    run, document, worst, found, predicted = trained(name, what, options, folder, STEPS)
     assert worst <= NARROW.get(name, TOLERANCE), f"{name}, {what}: a loss is off by {worst:.1e}"
     if is_one_program(document):
         return f"{name}, {what}: one program, losses off by {worst:.1e}"
@@ -201,7 +211,7 @@ def check(name, what, options, folder):
     if what == "recomputed" and any(stage["recomputes"] for stage in document["stages"]):
         check_products(run, document)
     told = f"{name}, {what}: {document['schedule']}, {len(run.stages)} stages, losses off by {worst:.1e}"
-    return f"{told}, {check_memory(name, what, document, plan, peaks)}" if (name, what) in MEMORY else told
+    return f"{told}, {check_memory(name, what, found, predicted)}"
 
 
 def document_of_one_part(micro_batches, passes, key="passes"):
