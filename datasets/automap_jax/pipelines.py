@@ -312,7 +312,7 @@ class Partition:
 
 class Function:
     """Some nodes of one part as a jitted function of values. `donated` are the inputs that it may overwrite, `sums` the
-    outputs that it adds to those of earlier micro-batches, `placed` the shardings of some of them, `dropped` the inputs
+    outputs that it adds to those of earlier micro-batches, `placed` the shardings of some values, `dropped` the inputs
     that no later function of the step uses."""
 
     def __init__(self, graph, free, nodes, wanted, sums=(), invariant=(), placed=()):
