@@ -17,6 +17,7 @@
 
 #include "base/files/json.h"
 #include "base/system/clock.h"
+#include "bench/check.h"
 #include "cost/collective/collective.h"
 
 #define RUNS        5
@@ -74,11 +75,6 @@ static const Row rows[] = {
     {"2 hosts, 100 Gb/s TCP", "distsim", 0, 4, 2, 12e6, "4-5"},
 };
 
-static void fail(const char *what, const AmError *error) {
-    fprintf(stderr, "bench_collectives: %s: %s\n", what, error->text);
-    exit(1);
-}
-
 /* With NCCL's model where `is_nccl`. */
 static Cluster *open_cluster(Arena *arena, const char *name, bool is_nccl) {
     AmError error = {0};
@@ -86,9 +82,9 @@ static Cluster *open_cluster(Arena *arena, const char *name, bool is_nccl) {
     json_t *root = NULL;
     AmStatus status = name[0] == '{' ? json_parse(&root, "row", name, strlen(name), &error)
                                      : cluster_builtin(&root, name, &error);
-    if (status != AM_OK || !root) fail(name, &error);
+    if (status != AM_OK || !root) bench_fail(name, &error);
     if (is_nccl) json_object_set_new(root, "collective_model", json_string("nccl"));
-    if (cluster_from_json(&cluster, arena, root, "row", &error) != AM_OK) fail(name, &error);
+    if (cluster_from_json(&cluster, arena, root, "row", &error) != AM_OK) bench_fail(name, &error);
     json_decref(root);
     return cluster;
 }
@@ -99,7 +95,7 @@ static void open_groups(CollectivePartition *partition, Arena *arena, const Clus
     int32_t *devices = ARENA_ARRAY(arena, int32_t, mesh->device_count);
     for (int32_t k = 0; k < mesh->device_count; k++) devices[k] = first + k * stride;
     if (collective_partition(partition, arena, cluster, mesh, devices, axes, &error) != AM_OK)
-        fail("groups", &error);
+        bench_fail("groups", &error);
 }
 
 /* GB/s that each device of the row's ring sends. */

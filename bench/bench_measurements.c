@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "base/random.h"
+#include "bench/check.h"
 #include "planners/measure/correction.h"
 #include "planners/rl/trained_agent.h"
 
@@ -80,12 +81,6 @@ typedef struct MeasuredRuns {
     int32_t count, chosen;      /* the run that was measured fastest; -1: none has a time */
     double best;                /* of those observed; INFINITY: none */
 } MeasuredRuns;
-
-static void check(AmStatus status, const AmError *error) {
-    if (status == AM_OK) return;
-    fprintf(stderr, "bench_measurements: %s\n", error->text);
-    exit(1);
-}
 
 /* ---- measurings ---- */
 
@@ -242,7 +237,7 @@ static void network_scores(double *scores, float (*rows)[ROW], const Bench *benc
     static float values[MOST_RUNS];
     AmError error = {0};
     fill_rows(rows, bench, self);
-    check(agent_values(agent, rows[0], self->group->count, values, &error), &error);
+    bench_check(agent_values(agent, rows[0], self->group->count, values, &error), &error);
     for (int32_t k = 0; k < self->group->count; k++)
         scores[k] =
             -(double)values[k] + 1e-6 * prior_score(&self->runs[k]); /* equal values: by the simulator */
@@ -278,13 +273,13 @@ static void play(Agent *agent, const Bench *bench, const Group *group, double ep
             best = least_of(scores, &measuring);
         }
         if (step > 0)
-            check(agent_observe(agent,
-                                &(AgentStep){.observation = before,
-                                             .reward = reward,
-                                             .next_observation = rows[best],
-                                             .terminal = is_over},
-                                &error),
-                  &error);
+            bench_check(agent_observe(agent,
+                                      &(AgentStep){.observation = before,
+                                                   .reward = reward,
+                                                   .next_observation = rows[best],
+                                                   .terminal = is_over},
+                                      &error),
+                        &error);
         if (step > 0 && !is_over) agent_end_episode(agent);
         if (is_over) return;
         int32_t taken = random_uniform(random) < epsilon ? random_run(&measuring, random) : best;
@@ -302,7 +297,7 @@ static Agent *make_agent(uint64_t seed) {
     settings.batch = 64;
     settings.n_step = 1;
     settings.double_q = true;
-    check(trained_agent_create(&agent, &settings, ROW, NULL, 0, "", &error), &error);
+    bench_check(trained_agent_create(&agent, &settings, ROW, NULL, 0, "", &error), &error);
     return agent;
 }
 

@@ -16,6 +16,7 @@
 
 #include "base/system/clock.h"
 #include "base/system/process.h"
+#include "bench/check.h"
 #include "bench/zoo.h"
 #include "ir/canonical/canonical.h"
 #include "lowering/spmd/lower.h"
@@ -28,11 +29,6 @@ typedef struct Times {
     double propagate[RUNS], assign[RUNS], lower[RUNS], rules;
     int64_t context_bytes, assignment_bytes, program_bytes;
 } Times;
-
-static void fail(const char *what, const AmError *error) {
-    fprintf(stderr, "bench_propagate: %s: %s\n", what, error->text);
-    exit(1);
-}
 
 static void seed(Incremental *incremental, const PlanContext *context, int32_t axis, int32_t parameter,
                  int32_t dimension) {
@@ -59,19 +55,21 @@ static void measure(Times *times, const PlanContext *context, const Mesh *mesh, 
         Assignment *assignment;
         Program *program;
         double begin = clock_seconds();
-        if (incremental_create(&incremental, &arena, context, mesh, &error) != AM_OK) fail("create", &error);
+        if (incremental_create(&incremental, &arena, context, mesh, &error) != AM_OK)
+            bench_fail("create", &error);
         add_seeds(incremental, context, groups);
         if (incremental_to_stage(&stage, &arena, incremental, &error) != AM_OK)
-            fail("axis priorities", &error);
+            bench_fail("axis priorities", &error);
         times->propagate[run] = clock_seconds() - begin;
         int64_t before = (int64_t)arena.used;
         begin = clock_seconds();
-        if (plan_assign(&assignment, &arena, context, &stage, &error) != AM_OK) fail("assign", &error);
+        if (plan_assign(&assignment, &arena, context, &stage, &error) != AM_OK) bench_fail("assign", &error);
         times->assign[run] = clock_seconds() - begin;
         times->assignment_bytes = (int64_t)arena.used - before;
         before = (int64_t)arena.used;
         begin = clock_seconds();
-        if (plan_lower(&program, &arena, context, assignment, 0, &error) != AM_OK) fail("lower", &error);
+        if (plan_lower(&program, &arena, context, assignment, 0, &error) != AM_OK)
+            bench_fail("lower", &error);
         times->lower[run] = clock_seconds() - begin;
         times->program_bytes = (int64_t)arena.used - before;
         arena_free(&arena);
@@ -85,10 +83,11 @@ static double derive_again(const PlanContext *context) {
     Classes *classes;
     SplitOptions *split_options;
     double begin = clock_seconds();
-    if (rules_build(&rules, &arena, context->canonical, &error) != AM_OK) fail("rules", &error);
-    if (classes_build(&classes, &arena, rules, context->roles, &error) != AM_OK) fail("classes", &error);
+    if (rules_build(&rules, &arena, context->canonical, &error) != AM_OK) bench_fail("rules", &error);
+    if (classes_build(&classes, &arena, rules, context->roles, &error) != AM_OK)
+        bench_fail("classes", &error);
     if (split_options_build(&split_options, &arena, rules, classes, context->roles, &error) != AM_OK)
-        fail("choices", &error);
+        bench_fail("choices", &error);
     double seconds = clock_seconds() - begin;
     arena_free(&arena);
     return seconds;
@@ -101,12 +100,12 @@ static void bench(const char *name, const char *path, const char *roles, const c
     PlanContext *context;
     LinkageGroups none = {0}, *groups = &none;
     Times times = {0};
-    if (plan_context_read(&context, path, roles, &error) != AM_OK) fail(path, &error);
-    if (mesh_parse(&mesh, &arena, mesh_text, &error) != AM_OK) fail(mesh_text, &error);
+    if (plan_context_read(&context, path, roles, &error) != AM_OK) bench_fail(path, &error);
+    if (mesh_parse(&mesh, &arena, mesh_text, &error) != AM_OK) bench_fail(mesh_text, &error);
     double begin = clock_seconds();
     if (context->roles->loss >= 0 &&
         strict_groups(&groups, &arena, context, mesh.axes[1].size, STRICT_STATE, &error) != AM_OK)
-        fail("strict groups", &error);
+        bench_fail("strict groups", &error);
     double strict = clock_seconds() - begin;
     times.rules = derive_again(context);
     times.context_bytes = (int64_t)context->arena.used;

@@ -18,6 +18,7 @@
 
 #include "base/files/array_file.h"
 #include "base/system/clock.h"
+#include "bench/check.h"
 #include "bench/quality/decisions_agent.h"
 #include "bench/quality/decisions_cut.h"
 #include "bench/quality/decisions_exact.h"
@@ -62,12 +63,6 @@ typedef struct Bench {
     int32_t count;
 } Bench;
 
-static void check(AmStatus status, const AmError *error) {
-    if (status == AM_OK) return;
-    fprintf(stderr, "bench_quality: %s\n", error->text);
-    exit(1);
-}
-
 static const PlanContext *context_of(Bench *bench, int32_t model) {
     AmError error = {0};
     char binary[4096], roles[4096];
@@ -76,7 +71,7 @@ static const PlanContext *context_of(Bench *bench, int32_t model) {
         fprintf(stderr, "bench_quality: no model %s; run from the source folder\n", models[model]);
         exit(1);
     }
-    check(plan_context_read(&bench->contexts[model], binary, roles, &error), &error);
+    bench_check(plan_context_read(&bench->contexts[model], binary, roles, &error), &error);
     return bench->contexts[model];
 }
 
@@ -95,7 +90,7 @@ static bool make_instance(Bench *bench, Instance *instance, int32_t model, uint6
         if (bound.width[p] > 3) return false; /* tables of more are slow to learn with */
     if (status == AM_OK)
         status = decisions_exact(&plan, &instance->optimum, &instance->decisions, MOST_NODES, &error);
-    if (status == AM_ERROR_INTERNAL) check(status, &error);
+    if (status == AM_ERROR_INTERNAL) bench_check(status, &error);
     return status == AM_OK;
 }
 
@@ -153,7 +148,7 @@ static Weights weights_of(Agent *agent) {
     Weights weights = {.count = agent_parameter_count(agent)};
     weights.values = malloc(sizeof *weights.values * (size_t)weights.count);
     if (!weights.values) exit(1);
-    check(agent_parameters(agent, weights.values, &error), &error);
+    bench_check(agent_parameters(agent, weights.values, &error), &error);
     return weights;
 }
 
@@ -161,19 +156,20 @@ static Weights weights_of(Agent *agent) {
 static void compete(DecisionMeter *meter, const Contestant *contestant, const Decisions *decisions,
                     const Weights *weights, uint64_t seed) {
     AmError error = {0};
-    check(decision_meter_create(meter, decisions, contestant->budget, &error), &error);
+    bench_check(decision_meter_create(meter, decisions, contestant->budget, &error), &error);
     if (contestant->is_seeded) decision_greedy(meter, seed);
     if (contestant->is_polished) meter->limit -= RESERVE;
     if (contestant->method == GREEDY) decision_greedy(meter, seed);
     if (contestant->method == RESTARTS) decision_restarts(meter, seed);
     if (contestant->method == ANNEALING) decision_anneal(meter, seed);
-    if (contestant->method == RANKS) check(decision_rank_search(meter, seed, &error), &error);
+    if (contestant->method == RANKS) bench_check(decision_rank_search(meter, seed, &error), &error);
     if (contestant->method == LEARNING) {
         Agent *agent;
-        check(decision_agent_create(&agent, seed, &error), &error);
+        bench_check(decision_agent_create(&agent, seed, &error), &error);
         if (weights)
-            check(agent_set_parameters(agent, weights->values, weights->count, NETWORK, &error), &error);
-        check(decision_agent_search(meter, agent, &error), &error);
+            bench_check(agent_set_parameters(agent, weights->values, weights->count, NETWORK, &error),
+                        &error);
+        bench_check(decision_agent_search(meter, agent, &error), &error);
         agent_free(agent);
     }
     meter->limit = contestant->budget;
@@ -193,7 +189,7 @@ static double gap_of(const Instance *instance, Method method, uint64_t seed) {
 static Weights train_with(Bench *bench, int32_t except, const char *parts, uint64_t seed, int32_t problems) {
     AmError error = {0};
     Agent *agent;
-    check(decision_agent_create_with(&agent, parts, seed, &error), &error);
+    bench_check(decision_agent_create_with(&agent, parts, seed, &error), &error);
     for (int32_t n = 0; n < problems; n++) {
         /* Kinds take turns: each third problem is a planted one. */
         int32_t model = n % 3 == 0 ? PLANTED : (n / 3 * 2 + n % 3 - 1) % MODELS;
@@ -201,8 +197,8 @@ static Weights train_with(Bench *bench, int32_t except, const char *parts, uint6
         Instance instance;
         DecisionMeter meter;
         if (model == except || !make_instance(bench, &instance, model, TRAIN_SEEDS + (uint64_t)n)) continue;
-        check(decision_meter_create(&meter, &instance.decisions, BUDGET, &error), &error);
-        check(decision_agent_search(&meter, agent, &error), &error);
+        bench_check(decision_meter_create(&meter, &instance.decisions, BUDGET, &error), &error);
+        bench_check(decision_agent_search(&meter, agent, &error), &error);
         decision_meter_free(&meter);
         arena_release(&bench->arena, mark);
     }
@@ -222,14 +218,14 @@ static void write_network(const Weights *weights) {
                           .rank = 1,
                           .dimensions = &weights->count,
                           .data = weights->values};
-    check(array_file_write(NETWORK, &array, 1, NULL, &error), &error);
+    bench_check(array_file_write(NETWORK, &array, 1, NULL, &error), &error);
     fprintf(stderr, "%lld parameters written to %s\n", (long long)weights->count, NETWORK);
 }
 
 static Weights read_network(void) {
     AmError error = {0};
     ArrayFile file;
-    check(array_file_open(&file, NETWORK, &error), &error);
+    bench_check(array_file_open(&file, NETWORK, &error), &error);
     const ArrayEntry *entry = array_file_find(&file, "parameters");
     if (!entry || entry->type != DTYPE_F32) {
         fprintf(stderr, "bench_quality: %s holds no network\n", NETWORK);
@@ -237,7 +233,7 @@ static Weights read_network(void) {
     }
     Weights weights = {.values = malloc((size_t)entry->bytes), .count = entry->bytes / 4};
     if (!weights.values) exit(1);
-    check(array_file_read(&file, entry, weights.values, &error), &error);
+    bench_check(array_file_read(&file, entry, weights.values, &error), &error);
     array_file_close(&file);
     return weights;
 }
@@ -468,10 +464,10 @@ static double gap_with(const Instance *instance, const char *parts, const Weight
     AmError error = {0};
     DecisionMeter meter;
     Agent *agent;
-    check(decision_meter_create(&meter, &instance->decisions, BUDGET, &error), &error);
-    check(decision_agent_create_with(&agent, parts, seed, &error), &error);
-    check(agent_set_parameters(agent, weights->values, weights->count, NETWORK, &error), &error);
-    check(decision_agent_search(&meter, agent, &error), &error);
+    bench_check(decision_meter_create(&meter, &instance->decisions, BUDGET, &error), &error);
+    bench_check(decision_agent_create_with(&agent, parts, seed, &error), &error);
+    bench_check(agent_set_parameters(agent, weights->values, weights->count, NETWORK, &error), &error);
+    bench_check(decision_agent_search(&meter, agent, &error), &error);
     agent_free(agent);
     double gap = meter.best / instance->optimum - 1;
     decision_meter_free(&meter);
@@ -533,7 +529,7 @@ static void tune(Bench *bench) {
             for (int32_t c = 0; c < 4; c++) {
                 AmError error = {0};
                 DecisionMeter meter;
-                check(decision_meter_create(&meter, &instance.decisions, BUDGET, &error), &error);
+                bench_check(decision_meter_create(&meter, &instance.decisions, BUDGET, &error), &error);
                 decision_anneal_by(&meter, (uint64_t)n, hot[h], cold[c]);
                 sum[model != PLANTED][h][c] += meter.best / instance.optimum - 1;
                 decision_meter_free(&meter);
@@ -549,7 +545,7 @@ int main(int argc, char **argv) {
     static Bench bench;
     AmError error = {0};
     const char *mode = argc > 1 ? argv[1] : "";
-    check(cluster_read(&bench.cluster, &bench.arena, "C", &error), &error);
+    bench_check(cluster_read(&bench.cluster, &bench.arena, "C", &error), &error);
     if (strcmp(mode, "--find") == 0) find(&bench);
     else if (strcmp(mode, "--tune") == 0) tune(&bench);
     else if (strcmp(mode, "--ablation") == 0) ablate(&bench, argc > 2 ? atoi(argv[2]) : 20);

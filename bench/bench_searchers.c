@@ -15,6 +15,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "bench/check.h"
 #include "planners/plan_search.h"
 #include "planners/single_stage/assignment_problems.h"
 #include "planners/single_stage/assignment_search.h"
@@ -60,11 +61,6 @@ typedef struct Bench {
     bool has_policy[POLICY_KINDS];
 } Bench;
 
-static void fail(const AmError *error) {
-    fprintf(stderr, "bench_searchers: %s\n", error->text);
-    exit(1);
-}
-
 static void print_run(const char *searcher, uint64_t problem, const char *budget, double step,
                       int64_t evaluations, clock_t start) {
     printf("{\"searcher\":\"%s\",\"problem\":%llu,\"budget\":\"%s\",\"step\":", searcher,
@@ -88,7 +84,7 @@ static void run(const char *name, const AssignmentProblem *given, uint64_t probl
     AmStatus status = is_full
                           ? plan_search(&result, &arena, context, given->cluster, options, &settings, &error)
                           : single_stage_search(&result, &arena, context, given->cluster, options, &error);
-    if (status != AM_OK && status != AM_ERROR_INFEASIBLE) fail(&error);
+    if (status != AM_OK && status != AM_ERROR_INFEASIBLE) bench_fail("bench_searchers", &error);
     double step = status == AM_OK ? result.plan->predicted_step_seconds : INFINITY;
     print_run(name, problem, budget, step, result.evaluations, start);
     arena_free(&arena);
@@ -114,7 +110,7 @@ static void run_problem(Bench *self, uint64_t problem) {
     char mesh[64];
     if (assignment_problem_open(&given, self->modules, self->module_count, self->seed, problem, &error) !=
         AM_OK)
-        fail(&error);
+        bench_fail("bench_searchers", &error);
     const MeshAxis *axes = given.problem->mesh.axes;
     snprintf(mesh, sizeof mesh, "data=%d,model=%d", axes[0].size, axes[1].size);
     SearchRequest request = {.space.mesh = mesh,
@@ -148,7 +144,7 @@ static void check_policies(Bench *self) {
     AmError error = {0};
     for (int32_t k = 0; k < POLICY_KINDS; k++) {
         request.method.policy = self->policies[k];
-        if (assignment_search_check(&options, &error) != AM_OK) fail(&error);
+        if (assignment_search_check(&options, &error) != AM_OK) bench_fail("bench_searchers", &error);
         self->has_policy[k] = k != RANKER || self->policies[k];
     }
 }
@@ -184,7 +180,7 @@ int main(int count, char **words) {
         PlanContext **context = &self.contexts[self.module_count];
         if (plan_context_read(context, words[k], NULL, &error) != AM_OK ||
             assignment_module_measure(&self.modules[self.module_count], *context, &error) != AM_OK)
-            fail(&error);
+            bench_fail("bench_searchers", &error);
     }
     check_policies(&self);
     for (uint64_t problem = first; problem < first + problems; problem++) run_problem(&self, problem);

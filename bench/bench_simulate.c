@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "base/system/clock.h"
+#include "bench/check.h"
 #include "bench/zoo.h"
 #include "cost/simulate/simulate.h"
 #include "lowering/micro_batch/micro_batches.h"
@@ -28,21 +29,15 @@ typedef struct Setting {
 
 static const Setting settings[] = {{"4 x 8", 4, 8, 4, 1e-3}, {"16 x 64", 16, 64, 128, 20e-3}};
 
-static void check(AmStatus status, const AmError *error) {
-    if (status == AM_OK) return;
-    fprintf(stderr, "bench_simulate: %s\n", error->text);
-    exit(1);
-}
-
 /* Cluster C with as many servers as it takes. */
 static Cluster *make_cluster(Arena *arena, int32_t servers) {
     AmError error = {0};
     Cluster *cluster;
     json_t *description;
-    check(cluster_builtin(&description, "C", &error), &error);
+    bench_check(cluster_builtin(&description, "C", &error), &error);
     json_object_set_new(json_array_get(json_object_get(description, "servers"), 0), "count",
                         json_integer(servers));
-    check(cluster_from_json(&cluster, arena, description, "C", &error), &error);
+    bench_check(cluster_from_json(&cluster, arena, description, "C", &error), &error);
     json_decref(description);
     return cluster;
 }
@@ -64,15 +59,16 @@ static void make_plan(Plan *plan, Arena *arena, const PlanContext *whole, const 
     AxisPlan axis_plan = {0};
     PlanStage *inside = ARENA_ARRAY(arena, PlanStage, 1);
     for (int32_t d = 0; d < mesh.device_count; d++) devices[d] = d;
-    check(problem_create(&problem, context, cluster, &mesh, devices, &problem_settings, &error), &error);
-    check(baseline_megatron(problem, 1, &axis_plan, &found, &error), &error);
+    bench_check(problem_create(&problem, context, cluster, &mesh, devices, &problem_settings, &error),
+                &error);
+    bench_check(baseline_megatron(problem, 1, &axis_plan, &found, &error), &error);
     problem_stage(problem, &axis_plan, arena, inside);
     problem_free(problem);
     search_describe_plan(plan, context, cluster, &described);
     plan->stage_count = setting->stages;
     plan->schedule = "1f1b";
-    check(even_pipeline_cuts(cuts, &found, whole, setting->stages, 1, &error), &error);
-    check(even_pipeline_stages(&plan->stages, arena, inside, cuts, setting->stages, &error), &error);
+    bench_check(even_pipeline_cuts(cuts, &found, whole, setting->stages, 1, &error), &error);
+    bench_check(even_pipeline_stages(&plan->stages, arena, inside, cuts, setting->stages, &error), &error);
 }
 
 static void run(const PlanContext *whole, const PlanContext *context, const Setting *setting) {
@@ -89,16 +85,16 @@ static void run(const PlanContext *whole, const PlanContext *context, const Sett
         Simulation *simulation;
         SimulationOptions options = {.memory_fraction = 1};
         double at[5] = {clock_thread_seconds()};
-        check(plan_ranks(&ranks, &arena, context, &plan, &error), &error);
-        check(plan_costs_lower(&costs, &arena, &ranks, cluster, &error), &error);
+        bench_check(plan_ranks(&ranks, &arena, context, &plan, &error), &error);
+        bench_check(plan_costs_lower(&costs, &arena, &ranks, cluster, &error), &error);
         at[1] = clock_thread_seconds();
-        check(plan_costs_price(costs, &error), &error);
+        bench_check(plan_costs_price(costs, &error), &error);
         at[2] = clock_thread_seconds();
-        check(simulate_costs(&simulation, &arena, costs, &options, &error), &error);
+        bench_check(simulate_costs(&simulation, &arena, costs, &options, &error), &error);
         at[3] = clock_thread_seconds();
         step_seconds[0] = simulation->step_seconds;
         options.with_details = true;
-        check(simulate_costs(&simulation, &arena, costs, &options, &error), &error);
+        bench_check(simulate_costs(&simulation, &arena, costs, &options, &error), &error);
         at[4] = clock_thread_seconds();
         step_seconds[1] = simulation->step_seconds;
         lower[k] = at[1] - at[0];
@@ -127,8 +123,8 @@ int main(void) {
         fprintf(stderr, "bench_simulate: no model t5_paper_24_11b in " ZOO_FOLDER "\n");
         return 1;
     }
-    check(plan_context_read(&whole, binary, roles, &error), &error);
-    check(plan_context_split(&context, whole, &split, &error), &error);
+    bench_check(plan_context_read(&whole, binary, roles, &error), &error);
+    bench_check(plan_context_split(&context, whole, &split, &error), &error);
     printf("%-8s %9s %9s %9s %9s %9s\n", "stages", "lower", "prices", "events", "both", "unfolded");
     printf("%-8s %9s %9s %9s %9s %9s\n", "", "ms", "ms", "ms", "ms", "ms");
     for (size_t k = 0; k < sizeof settings / sizeof *settings; k++) run(whole, context, &settings[k]);
