@@ -204,43 +204,61 @@ bool pins_hold(const MeshPins *pins, const PlanContext *context, const Assignmen
     return holds;
 }
 
-AmStatus pins_check_meshes(const PlanContext *context, const PropagationPin *pins, int32_t count,
-                           const Degrees *degrees, bool is_even, int32_t devices, AmError *error) {
+/* Looks for a mesh data x model of a stage on which all pins of the set hold. `*on` is the last one tried,
+ * with its reason in `refusal`: of those that divide the devices, and of two proper axes, if there are. It is
+ * without devices where a mesh takes the pins, or where there is none. */
+static AmStatus find_mesh(Mesh *on, AmError *refusal, const PlanContext *context, const PinSet *set,
+                          const Degrees *degrees, int32_t devices, AmError *error) {
     enum { ALL_WIDTHS = 16 }; /* above it only those that divide the devices, and powers of two */
     int32_t most = degrees->stages > 0 ? devices - degrees->stages + 1 : devices;
-    for (int32_t k = 0; k < count; k++) {
-        const PinSet set = {.pins = &pins[k], .count = 1, .is_even = is_even};
-        AmError shown = {0};
-        Mesh on = {0}; /* of `shown`; of two proper axes, if there is one */
-        bool holds = pin_kind(&pins[k]) >= PIN_STAGE;
-        for (int32_t width = 1; width <= most && !holds; width++) {
-            bool is_likely = width <= ALL_WIDTHS || devices % width == 0 || (width & (width - 1)) == 0;
-            if (!is_likely || !degrees_allow_width(degrees, width)) continue;
-            for (int32_t model = 1; model <= width && !holds; model++) {
-                if (width % model != 0 || !degrees_allow_mesh(degrees, width, model)) continue;
-                const Mesh mesh = {
-                    .axis_count = 2,
-                    .axes = {{.name = "data", .size = width / model}, {.name = "model", .size = model}},
-                    .device_count = width};
-                MeshPins on_mesh;
-                AmError refusal = {0};
-                Arena arena = {0};
-                AmStatus status = pins_on_mesh(&on_mesh, &arena, context, &mesh, &set, &refusal);
-                arena_free(&arena);
-                if (status != AM_OK && status != AM_ERROR_INFEASIBLE)
-                    return am_pass_error(status, &refusal, error);
-                holds = status == AM_OK;
-                bool is_proper = model > 1 && model < width;
-                if (!holds && (is_proper || on.axes[0].size <= 1 || on.axes[1].size <= 1)) {
-                    shown = refusal;
-                    on = mesh;
-                }
+    int32_t shown = 0; /* the rank of `*on` */
+    *on = (Mesh){0};
+    for (int32_t width = 1; width <= most; width++) {
+        bool is_likely = width <= ALL_WIDTHS || devices % width == 0 || (width & (width - 1)) == 0;
+        if (!is_likely || !degrees_allow_width(degrees, width)) continue;
+        for (int32_t model = 1; model <= width; model++) {
+            if (width % model != 0 || !degrees_allow_mesh(degrees, width, model)) continue;
+            const Mesh mesh = {
+                .axis_count = 2,
+                .axes = {{.name = "data", .size = width / model}, {.name = "model", .size = model}},
+                .device_count = width};
+            MeshPins on_mesh;
+            AmError own = {0};
+            Arena arena = {0};
+            AmStatus status = pins_on_mesh(&on_mesh, &arena, context, &mesh, set, &own);
+            arena_free(&arena);
+            if (status == AM_OK) {
+                *on = (Mesh){0};
+                return AM_OK;
             }
+            if (status != AM_ERROR_INFEASIBLE) return am_pass_error(status, &own, error);
+            int32_t rank = 2 * (devices % width == 0) + (model > 1 && (model < width || width == 2));
+            if (rank < shown) continue;
+            shown = rank;
+            *on = mesh;
+            *refusal = own;
         }
-        if (holds || on.device_count == 0) continue;
+    }
+    return AM_OK;
+}
+
+AmStatus pins_check_meshes(const PlanContext *context, const PropagationPin *pins, int32_t count,
+                           const Degrees *degrees, bool is_even, int32_t devices, AmError *error) {
+    bool has_stages = false; /* pins may be on different ones */
+    for (int32_t k = 0; k < count; k++) has_stages |= pin_kind(&pins[k]) >= PIN_STAGE;
+    for (int32_t k = 0; k < count + !has_stages && count > 0; k++) {
+        bool is_all = k == count; /* after each one alone */
+        const PinSet set = {
+            .pins = is_all ? pins : &pins[k], .count = is_all ? count : 1, .is_even = is_even};
+        AmError refusal = {0};
+        Mesh on;
+        if (!is_all && pin_kind(&pins[k]) >= PIN_STAGE) continue;
+        TRY(find_mesh(&on, &refusal, context, &set, degrees, devices, error));
+        if (on.device_count == 0) continue;
         return am_fail(error, AM_ERROR_INFEASIBLE, context->module->source,
-                       "no mesh of data x model of a stage takes the pin; on data=%d,model=%d: %s",
-                       on.axes[0].size, on.axes[1].size, shown.text);
+                       "no mesh of data x model of a stage takes %s; on data=%d,model=%d: %s",
+                       is_all ? "all pins (expected stages between them, or more --evaluations)" : "the pin",
+                       on.axes[0].size, on.axes[1].size, refusal.text);
     }
     return AM_OK;
 }

@@ -48,8 +48,9 @@ typedef struct PinSet {
 AmStatus pins_on_mesh(MeshPins *result, Arena *arena, const PlanContext *context, const Mesh *mesh,
                       const PinSet *set, AmError *error);
 
-/* Checks each pin alone. AM_ERROR_INFEASIBLE names one that cannot hold on any mesh data x model of a stage
- * with the degrees, on at most so many devices; one that holds on some mesh is no error. */
+/* Checks each pin alone, and all together where none names a stage, after a search without a plan.
+ * AM_ERROR_INFEASIBLE names a pin that no mesh data x model of a stage with the degrees, on at most so many
+ * devices, takes. */
 AmStatus pins_check_meshes(const PlanContext *context, const PropagationPin *pins, int32_t count,
                            const Degrees *degrees, bool is_even, int32_t devices, AmError *error);
 
