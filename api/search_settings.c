@@ -182,7 +182,9 @@ static AmStatus read_micro_batching(SearchSettings *settings, const AmOptions *o
     const SearchOptions *search = &settings->options;
     const char *text = option_text(options, "micro-batches");
     bool is_paper = search->request->objective == OBJECTIVE_PAPER && search->kind == SPACE_PIPELINE;
-    bool is_searched = is_paper || search_spans_stages(search); /* as many as suit the search */
+    bool is_baseline = search->searcher == SEARCHER_BASELINE && !option_has(options, "keep-shardings");
+    bool is_searched =
+        is_paper || is_baseline || search_spans_stages(search); /* as many as suit the search */
     int64_t micro_batches = is_searched ? 0 : 1;
     if (text && strcmp(text, "auto") == 0) micro_batches = 0;
     else option_integer(options, "micro-batches", &micro_batches);

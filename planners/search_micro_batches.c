@@ -16,7 +16,7 @@ AmStatus search_add_each_number(SearchResult *result, double *bound, SearchConte
     const MicroBatchSettings *settings = self->settings;
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
     int32_t count = micro_batches_numbers(numbers, self->whole, settings->micro_batches);
-    bool has_plan = false;
+    bool has_plan = false, is_baseline = options->searcher == SEARCHER_BASELINE, is_slower = false;
     AmError first = {0};
     *bound = INFINITY;
     for (int32_t k = 0; k < count && (k == 0 || !budget_is_over(&self->budget)); k++) {
@@ -44,12 +44,15 @@ AmStatus search_add_each_number(SearchResult *result, double *bound, SearchConte
         if (first.code == AM_OK) first = failure;
         search_spend(self, &found);
         TRY(search_check_part(status, &failure, error));
+        if (is_baseline && has_plan) is_slower = !candidate_is_better(&found.pool.best, &result->pool.best);
         search_result_merge(result, &found);
         has_plan |= found.plan != NULL;
         bool is_known = found.plan && !isnan(found.plan->bound_seconds) && !isnan(*bound);
         if (!cannot_split) *bound = is_known ? fmin(*bound, found.plan->bound_seconds) : NAN;
         if (cannot_split || found.interrupted) break;
-        if (k + 1 < count && budget_is_over(&self->budget)) *bound = NAN; /* of the others nothing is known */
+        bool leaves_out = is_slower || budget_is_over(&self->budget);
+        if (k + 1 < count && leaves_out) *bound = NAN; /* of the others nothing is known */
+        if (is_slower) break;
     }
     if (has_plan) return AM_OK;
     return am_pass_error(AM_ERROR_INFEASIBLE, &first, error);

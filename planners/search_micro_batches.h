@@ -12,8 +12,8 @@ typedef struct NumbersRound {
                            */
 } NumbersRound;
 
-/* Adds the plans of a round. `*bound`: the least bound of all numbers; NAN if one is unknown.
- * AM_ERROR_INFEASIBLE if none has a plan. */
+/* Adds the plans of a round. A search for a baseline ends with the first larger number that is no faster.
+ * `*bound`: the least bound of all numbers; NAN if one is unknown. AM_ERROR_INFEASIBLE if none has a plan. */
 AmStatus search_add_each_number(SearchResult *result, double *bound, SearchContext *self,
                                 const SearchOptions *options, const NumbersRound *round, AmError *error);
 

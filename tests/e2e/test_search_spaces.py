@@ -137,6 +137,16 @@ def check_bare(work):
     assert steps[2] > steps[0], f"a bare search of 8 plans is as good as the full one: {steps}"
 
 
+def check_baseline_numbers():
+    """A baseline by name has its fastest number of micro-batches, as in the table of a search."""
+    for baseline, slower, numbers in (("even_pipeline", 1, (1, 2, 4, 8)), ("zero3", 2, (1, 2))):
+        options = (MODELS / "gpt2" / "model.hlo.pb.zst", "--cluster", "C", "--baseline", baseline, "-o", os.devnull)
+        steps = {number: search(*options, "--micro-batches", number)[0]["step_seconds"] for number in numbers}
+        found = search(*options)[0]["step_seconds"]
+        assert found <= min(steps.values()), f"{baseline}: {found}, by micro-batches {steps}"
+        assert found < steps[slower], f"{baseline}: {slower} micro-batches are no slower: {steps}"
+
+
 def main():
     with tempfile.TemporaryDirectory() as temporary:
         work = pathlib.Path(temporary)
@@ -144,6 +154,7 @@ def main():
         assert max(stages.values()) > 1, f"no plan has several stages: {stages}"
         check_narrowing(work)
         check_initial(work)
+        check_baseline_numbers()
         check_limits()
         check_random()
         check_mixed()

@@ -194,7 +194,7 @@ def check_equal_is_best(work):
 def check_memory(work):
     """A device that lacks memory for its equal share has a smaller one."""
     plan, cluster = work / "plan.json", work / "memory.json"
-    options = ("--mesh", "data=2", "--space", "single_stage", "--no-exceptions")
+    options = ("--mesh", "data=2", "--space", "single_stage", "--no-exceptions", "--micro-batches", 1)
     write_cluster(cluster, [("V100", 1), ("P100", 1)], slower=1000, **FAST)
     search("gpt2_tiny", cluster, plan, *options, "--baseline", "data_parallel")
     equal = with_equal_shares("gpt2_tiny", plan)
