@@ -9,6 +9,7 @@
 
 #include <math.h>
 
+#include "bench/attention_regions.h"
 #include "cost/cluster/operator_curves.h"
 #include "cost/operator/operator.h"
 #include "lowering/spmd/lower.h"
@@ -143,11 +144,46 @@ static void blocks_take_the_time_of_their_steps(void **state) {
     plan_context_free(found.whole);
 }
 
+/* The elements of an operator are in the order of its results, also where nothing else is ready to be placed.
+ */
+static void elements_are_in_order(void **state) {
+    (void)state;
+    const AttentionForm form = {.batch = BATCH,
+                                .heads = HEADS,
+                                .groups = 1,
+                                .rows = LENGTH,
+                                .keys = LENGTH,
+                                .width = SIZE,
+                                .type = "f32",
+                                .is_backward = true,
+                                .has_bias = true,
+                                .heads_first = true};
+    Text text = attention_text(&form);
+    PlanContext *whole, *fused;
+    AmError error = {0};
+    int32_t elements = 0, operator= - 1, next = 0;
+    if (plan_context_parse(&whole, "m.hlo.txt", text.data, (int64_t)text.length, &error) != AM_OK ||
+        plan_context_fuse(&fused, whole, &error) != AM_OK)
+        fail_msg("%s", error.text);
+    for (int32_t i = 0; i < fused->canonical->instruction_count; i++) {
+        const IrInstruction *element = &fused->canonical->instructions[i];
+        if (element->opcode != IR_GET_TUPLE_ELEMENT) continue;
+        if (element->operands[0] != operator) next = 0;
+        operator= element->operands[0];
+        assert_int_equal(element->attributes->tuple_index, next++);
+        elements++;
+    }
+    assert_true(elements >= 3);
+    plan_context_free(whole);
+    text_free(&text);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(work_is_that_of_the_products),
         cmocka_unit_test(price_is_measured),
         cmocka_unit_test(blocks_take_the_time_of_their_steps),
+        cmocka_unit_test(elements_are_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
