@@ -6,6 +6,9 @@
  *
  *     8 meshes, 4 rounds of 120 evaluations:   8 x 15 | 8 x 15 | 4 x 30 | 2 x 60
  *
+ * A walk of the last round ends after a fifth of its evaluations without a better plan. The rest is for
+ * meshes that have left although their best plans are near the best one of all.
+ *
  * On meshes that cannot have the best plan, by the estimates, one plan is priced. All devices on one axis are
  * one space, whatever the name of the axis: one of its meshes competes.
  */
@@ -65,6 +68,7 @@ typedef struct Exploration {
     bool has_reference; /* data parallelism is priced and fits */
     ExplorationTask tasks[SEARCH_MOST_MESHES];
     Carried carried;
+    bool is_last;                             /* round */
     Screening screenings[SEARCH_MOST_MESHES]; /* of the search's problems */
 } Exploration;
 
@@ -147,13 +151,22 @@ static AmStatus price_carried(const Carried *self, StageProblem *problem, AmErro
     return problem_price(problem, &axis_plan, &price, error);
 }
 
+/* Returns how many evaluations a walk may make without a better plan: a part of those that are left. A search
+ * without a plan that fits uses all. */
+static int64_t most_in_vain(const StageProblem *problem) {
+    enum { PARTS = 5 };
+    int64_t left = problem->budget.limit - problem->budget.used;
+    return problem->best.price.excess > 0 ? 0 : left / PARTS + 1;
+}
+
 static void polish_task(void *user, int32_t k) {
     Exploration *exploration = user;
     ExplorationTask *task = &exploration->tasks[k];
     StageProblem *problem = exploration->search->problems[k];
     if (exploration->carried.of) task->status = price_carried(&exploration->carried, problem, &task->error);
     if (task->status == AM_OK) task->status = polish_climb(problem, &task->error);
-    if (task->status == AM_OK) task->status = polish_walk(problem, &task->error);
+    int64_t in_vain = exploration->is_last ? most_in_vain(problem) : 0;
+    if (task->status == AM_OK) task->status = polish_walk(problem, in_vain, &task->error);
 }
 
 /* Runs the tasks side by side, or, where the cap may end them, one after the other, each with what those
@@ -331,6 +344,25 @@ static AmStatus price_episode(SingleStageSearch *self, int32_t promising, AmErro
     return status;
 }
 
+/* Climbs on the meshes whose best plans are near the best one of all, as far as spaces that are exhausted, or
+ * searched in vain, leave evaluations. */
+static AmStatus polish_others(SingleStageSearch *self, AmError *error) {
+    const double near = 1.1;
+    single_stage_sort(self);
+    double most = near * plan_price_score(&self->problems[0]->best.price);
+    for (int32_t k = 0; k < self->problem_count && !self->budget.is_cut; k++) {
+        StageProblem *problem = self->problems[k];
+        Budget *budget = &problem->budget;
+        if (!problem->best.is_known || plan_price_score(&problem->best.price) > most) continue;
+        budget->limit = budget->used + self->budget.limit - single_stage_evaluations(self);
+        if (!single_stage_cap(self, problem)) break;
+        TRY(polish_climb(problem, error));
+        if (k > 0) TRY(polish_walk(problem, most_in_vain(problem), error));
+        self->budget.is_cut |= budget->is_cut;
+    }
+    return AM_OK;
+}
+
 AmStatus exploration_search(SingleStageSearch *self, ExploreFunction *explore, AmError *error) {
     const SearchRequest *request = self->options->request;
     Exploration *exploration;
@@ -352,20 +384,13 @@ AmStatus exploration_search(SingleStageSearch *self, ExploreFunction *explore, A
         single_stage_sort(self);
         put_repeated_last(self);
         note_carried(exploration);
+        exploration->is_last = left == 1;
         if (left < rounds) count = (count + 1) / 2;
         allow(self, count, (self->budget.limit - single_stage_evaluations(self)) / ((int64_t)left * count),
               0);
         TRY(run_tasks(exploration, count, polish_task, error));
     }
-    /* Spaces that are exhausted leave evaluations to the others. */
-    for (int32_t k = 0; k < self->problem_count && !self->budget.is_cut; k++) {
-        Budget *budget = &self->problems[k]->budget;
-        budget->limit = budget->used + self->budget.limit - single_stage_evaluations(self);
-        if (!single_stage_cap(self, self->problems[k])) break;
-        TRY(polish_walk(self->problems[k], error));
-        self->budget.is_cut |= budget->is_cut;
-    }
-    return AM_OK;
+    return polish_others(self, error);
 }
 
 AmStatus exploration_start(SingleStageSearch *self, int64_t evaluations, AmError *error) {

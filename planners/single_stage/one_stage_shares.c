@@ -137,7 +137,7 @@ static AmStatus climb(SingleStageSearch *self, const Sharers *sharers, Plan **pl
             status = problem_price(problem, &sharers->of[k].axis_plan, &price, error);
     if (status == AM_OK && problem->best.is_known) status = price_prefixes(problem, error);
     if (status == AM_OK) status = polish_climb(problem, error);
-    if (status == AM_OK) status = polish_walk(problem, error);
+    if (status == AM_OK) status = polish_walk(problem, 0, error);
     self->shares.left -= problem->budget.used;
     self->budget.used += problem->budget.used;
     if (status == AM_OK && problem->best.is_known)

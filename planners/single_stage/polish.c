@@ -22,6 +22,8 @@ typedef struct Polish {
     AxisPlan axis_plan;   /* whose changes are being tried */
     double best;          /* score of the best plan when they were listed */
     bool every_place;     /* of a list, not its ends alone */
+    int64_t most_in_vain; /* evaluations of a walk since its last better plan; 0: no limit */
+    int64_t improved_at;  /* evaluations of the problem at that plan */
     Estimator *estimator; /* NULL: changes are tried in the order of the list */
     Arena arena;          /* of the changes */
     Change *changes;
@@ -114,6 +116,7 @@ static AmStatus price_batch(void *user, bool *is_better, AmError *error) {
     TRY(problem_price_batch(self->problem, self->batch, self->waiting, error));
     self->waiting = 0;
     *is_better = plan_price_score(&self->problem->best.price) < self->best;
+    if (*is_better) self->improved_at = self->problem->budget.used;
     return AM_OK;
 }
 
@@ -127,7 +130,9 @@ static AmStatus take_best(void *user, AmError *error) {
 
 static bool is_over(void *user) {
     const Polish *self = user;
-    return problem_must_stop(self->problem);
+    bool is_in_vain =
+        self->most_in_vain > 0 && self->problem->budget.used - self->improved_at >= self->most_in_vain;
+    return is_in_vain || problem_must_stop(self->problem);
 }
 
 /* Climbs from self->axis_plan to a plan that no change improves, or as far as the budget allows. */
@@ -142,7 +147,7 @@ static AmStatus climb(Polish *self, AmError *error) {
                          .take = take_best};
     ClimbPlace place = {0};
     TRY(climb_run(&moves, &place, error));
-    if (self->every_place && place.is_end && !problem_must_stop(self->problem))
+    if (self->every_place && place.is_end && !is_over(self))
         problem_set_tried(self->problem, &self->axis_plan);
     return AM_OK;
 }
@@ -156,10 +161,13 @@ AmStatus polish_climb(StageProblem *problem, AmError *error) {
     return status;
 }
 
-AmStatus polish_walk(StageProblem *problem, AmError *error) {
-    Polish self = {.problem = problem, .every_place = true};
+AmStatus polish_walk(StageProblem *problem, int64_t most_in_vain, AmError *error) {
+    Polish self = {.problem = problem,
+                   .every_place = true,
+                   .most_in_vain = most_in_vain,
+                   .improved_at = problem->budget.used};
     AmStatus status = AM_OK;
-    while (status == AM_OK && !problem_must_stop(problem) && problem_best_untried(problem, &self.axis_plan))
+    while (status == AM_OK && !is_over(&self) && problem_best_untried(problem, &self.axis_plan))
         status = climb(&self, error);
     arena_free(&self.arena);
     return status;

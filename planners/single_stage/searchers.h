@@ -11,9 +11,10 @@
 void random_axis_plan(const StageProblem *problem, Random *random, AxisPlan *axis_plan);
 
 /* Searches locally: entries inserted, removed, replaced or moved, one at a time. polish_climb() stops at a
- * local optimum, polish_walk() when the budget is spent or the space exhausted. */
+ * local optimum, polish_walk() when the budget is spent or the space exhausted, or after `most_in_vain`
+ * evaluations without a better plan (0: no limit). */
 AmStatus polish_climb(StageProblem *problem, AmError *error);
-AmStatus polish_walk(StageProblem *problem, AmError *error);
+AmStatus polish_walk(StageProblem *problem, int64_t most_in_vain, AmError *error);
 
 /* Makes the best insertion, again and again from the plan that splits nothing, until none helps. */
 AmStatus greedy_search(StageProblem *problem, AmError *error);

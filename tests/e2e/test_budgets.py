@@ -152,7 +152,7 @@ def main():
     for name, cluster, options in SEARCHES:
         check_monotone(name, cluster, options, draw)
     check_default("mlp_tiny", "whale-pp")
-    check_better("vgg_tiny", "C")
+    check_better("vgg19", "C")
     with tempfile.TemporaryDirectory() as work:
         check_first_rounds(pathlib.Path(work))
         for name, cluster in EXPLAINED:
