@@ -59,17 +59,78 @@ bool single_stage_has_baseline(const SingleStageSearch *self) {
     return false;
 }
 
-/* Gives the plan overrides of single operators (override_search.h), with the evaluations that are left for
- * them. */
-static AmStatus refine(SingleStageSearch *self, StageProblem *problem, Plan *plan, AmError *error) {
-    PlanPrice price = problem->best.price;
-    if (self->rounds.for_overrides == 0 || self->budget.is_cut || single_stage_must_end(self)) return AM_OK;
+/* A plan that gets overrides. */
+typedef struct OverrideStart {
+    StageProblem *problem;
+    Plan *plan; /* not simulated */
+    PlanPrice price;
+} OverrideStart;
+
+enum { MOST_STARTS = 3 };
+
+static AmStatus add_start(OverrideStart *starts, int32_t *count, SingleStageSearch *self,
+                          StageProblem *problem, const AxisPlan *axis_plan, const PlanPrice *price,
+                          AmError *error) {
+    OverrideStart *start = &starts[(*count)++];
+    *start = (OverrideStart){.problem = problem, .price = *price};
+    return single_stage_plan(self, problem, axis_plan, &start->plan, error);
+}
+
+/* Lists at most `most` plans, since overrides may reverse their order: the best one of all meshes, the next
+ * one of its mesh, and the best ones of other meshes, where they take little longer. */
+static AmStatus list_starts(OverrideStart *starts, int32_t *count, int32_t most, SingleStageSearch *self,
+                            AmError *error) {
+    const double near = 1.01, near_of_mesh = 1.002;
+    StageProblem *best = self->problems[0];
+    const double seconds = best->best.price.seconds;
+    AxisPlan fastest[2];
+    PlanPrice price;
+    *count = 0;
+    TRY(add_start(starts, count, self, best, &best->best.axis_plan, &best->best.price, error));
+    if (most == 1 || best->best.price.excess > 0) return AM_OK;
+    if (problem_fastest(fastest, best, 2) == 2 && problem_known(best, &fastest[1], &price) &&
+        price.seconds <= near_of_mesh * seconds)
+        TRY(add_start(starts, count, self, best, &fastest[1], &price, error));
+    for (int32_t k = 1; k < self->problem_count && *count < most; k++) {
+        StageProblem *other = self->problems[k];
+        bool is_near = other->best.is_known && other->best.price.excess <= 0 &&
+                       other->best.price.seconds <= near * seconds;
+        if (is_near)
+            TRY(add_start(starts, count, self, other, &other->best.axis_plan, &other->best.price, error));
+    }
+    return AM_OK;
+}
+
+/* Gives a plan overrides of single operators (override_search.h), with at most `*left` evaluations, which are
+ * taken off. */
+static AmStatus refine(SingleStageSearch *self, OverrideStart *start, int64_t most, int64_t *left,
+                       AmError *error) {
+    StageProblem *problem = start->problem;
+    int64_t before = problem->budget.used;
+    if (most > *left) most = *left;
+    if (most == 0 || self->budget.is_cut || single_stage_must_end(self)) return AM_OK;
     if (!single_stage_cap(self, problem)) return AM_OK;
-    problem->budget.limit = problem->budget.used + self->rounds.for_overrides;
+    problem->budget.limit = before + most;
     search_watch_phase(self->options->request->callbacks.watch, SEARCH_PHASE_OVERRIDES);
-    AmStatus status = stage_add_overrides(plan->stages, &price, self->arena, problem, error);
+    AmStatus status = stage_add_overrides(start->plan->stages, &start->price, self->arena, problem, error);
     self->budget.is_cut |= problem->budget.is_cut;
+    *left -= problem->budget.used - before;
     return status;
+}
+
+/* Adds overrides to several plans: some to each, then more to the fastest of them. `*plan` is that one. */
+static AmStatus refine_best(SingleStageSearch *self, Plan **plan, AmError *error) {
+    enum { TRIAL_PARTS = 5, LEAST_TRIAL = 4 };
+    OverrideStart starts[MOST_STARTS];
+    int32_t count;
+    int64_t left = self->rounds.for_overrides, trial = left / TRIAL_PARTS;
+    TRY(list_starts(starts, &count, trial >= LEAST_TRIAL ? MOST_STARTS : 1, self, error));
+    for (int32_t k = 0; k < count && count > 1; k++) TRY(refine(self, &starts[k], trial, &left, error));
+    OverrideStart *best = &starts[0];
+    for (int32_t k = 1; k < count; k++)
+        if (plan_price_better(&starts[k].price, &best->price)) best = &starts[k];
+    *plan = best->plan;
+    return refine(self, best, left, &left, error);
 }
 
 /* Adds the plan of a round; that of a named baseline is the baseline. */
@@ -107,8 +168,7 @@ AmStatus single_stage_end_round(SingleStageSearch *self, AmError *error) {
     Plan *plan;
     MemoryFit fit;
     if (!best->best.is_known) return AM_OK;
-    TRY(single_stage_plan(self, best, &best->best.axis_plan, &plan, error));
-    TRY(refine(self, best, plan, error));
+    TRY(refine_best(self, &plan, error));
     TRY(single_stage_simulate(self, plan, &fit, error));
     add_plan(self, plan, &fit, PLAN_ORIGIN_SINGLE_STAGE);
     const Plan *before = plan;
