@@ -660,7 +660,8 @@ class Run:
         return axes[0] if axes else None
 
     def run_passes(self, step, batches):
-        """Runs the passes of every stage in their order, each as soon as its inputs are there."""
+        """Runs the passes of every stage in their order, each as soon as its inputs are there. Stages alternate, so that
+        few sent values wait for their receivers."""
         stages, parts = len(self.stages), self.plan.parts
         at, done = [0] * stages, set()
         open_forward, self.live = [0] * stages, [0] * stages
@@ -668,7 +669,7 @@ class Run:
         while any(k < len(passes) for k, passes in zip(at, self.passes)):
             progress = False
             for s, passes in enumerate(self.passes):
-                while at[s] < len(passes):
+                if at[s] < len(passes):
                     kind, chunk, batch = passes[at[s]]
                     part = chunk * stages + s
                     needs = {"forward": [("forward", part - 1, batch)] if part else [],
@@ -676,7 +677,7 @@ class Run:
                              + ([("backward", part + 1, batch)] if part + 1 < parts else []),
                              "weights": [("backward", part, batch)]}[kind]
                     if not all(need in done for need in needs):
-                        break
+                        continue
                     self.run_pass(kind, part, step, batches[batch])
                     done.add((kind, part, batch))
                     open_forward[s] += (kind == "forward") - (kind == ends)
