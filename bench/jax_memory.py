@@ -1,8 +1,11 @@
-"""Predicted beside reported memory of plans of one program for JAX on eight host devices.
+"""Predicted beside reported memory of plans for JAX on eight host devices.
 
-The models are those of the zoo that JAX runs, and the further ones of tests/e2e/test_jax_memory.py.
+The models of plans of one program are those of the zoo that JAX runs, and the further ones of
+tests/e2e/test_jax_memory.py. Plans of several functions are those of tests/e2e/test_jax_pipelines.py, of the whole zoo
+with AUTOMAP_FULL=1.
 
     AUTOMAP=build/automap PYTHONPATH=datasets python bench/jax_memory.py [--write bench/README.md]    # two minutes
+    AUTOMAP=build/automap PYTHONPATH=datasets python bench/jax_memory.py --functions                  # ten minutes
 """
 
 import argparse
@@ -16,23 +19,50 @@ SOURCE = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(SOURCE / "tests" / "e2e")]
 
 
-def main():
+def rows_of_programs(folder):
+    """The table of plans of one program, row by row."""
     import test_jax_memory as memory
 
+    yield "| model | mesh | reported | predicted | predicted / reported |"
+    yield "|---|---|---|---|---|"
+    for case in memory.cases([*memory.TINY, *memory.LIMITED, *memory.FURTHER], folder):
+        found = memory.measured(*case[1:], folder)
+        if found:
+            shape, reported, predicted = found
+            mesh = "x".join(map(str, shape))
+            yield f"| {case[0]} | {mesh} | {reported:,} | {predicted:,} | {predicted / reported:.3f} |"
+
+
+def rows_of_functions(folder):
+    """The table of plans of several functions, row by row."""
+    import test_jax_pipelines as pipelines
+    from automap_jax.one_program import is_one_program
+
+    yield "| model | plan | schedule, stages | measured | predicted | predicted / measured |"
+    yield "|---|---|---|---|---|---|"
+    for name, what, options in pipelines.cases():
+        if (name, what) in pipelines.REFUSED:
+            continue
+        run, document, _, found, predicted = pipelines.trained(name, what, options, folder, 2)
+        if not is_one_program(document):
+            plan = f"{document['schedule']}, {len(run.stages)}"
+            yield f"| {name} | {what} | {plan} | {found:,} | {predicted:,} | {predicted / found:.3f} |"
+
+
+def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--write", metavar="DOCUMENT")
+    parser.add_argument("--functions", action="store_true", help="plans of several functions")
     options = parser.parse_args()
-    rows = ["| model | mesh | reported | predicted | predicted / reported |", "|---|---|---|---|---|"]
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for case in memory.cases([*memory.TINY, *memory.LIMITED, *memory.FURTHER], pathlib.Path(folder)):
-            found = memory.measured(*case[1:], folder)
-            if found:
-                shape, reported, predicted = found
-                mesh = "x".join(map(str, shape))
-                rows.append(f"| {case[0]} | {mesh} | {reported:,} | {predicted:,} | {predicted / reported:.3f} |")
-                print(rows[-1], flush=True)
+        make = rows_of_functions if options.functions else rows_of_programs
+        for row in make(pathlib.Path(folder)):
+            rows.append(row)
+            print(row, flush=True)
     if options.write:
-        marked_section.write(options.write, "bench/jax_memory.py", "\n".join(rows) + "\n")
+        section = "bench/jax_memory.py" + (", functions" if options.functions else "")
+        marked_section.write(options.write, section, "\n".join(rows) + "\n")
 
 
 if __name__ == "__main__":
