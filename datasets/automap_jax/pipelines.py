@@ -660,8 +660,8 @@ class Run:
         return axes[0] if axes else None
 
     def run_passes(self, step, batches):
-        """Runs the passes of every stage in their order, each as soon as its inputs are there. Stages alternate, so that
-        few sent values wait for their receivers."""
+        """Runs the passes of every stage in their order, each as soon as its inputs are there. Stages alternate, and
+        so few sent values wait for their receivers."""
         stages, parts = len(self.stages), self.plan.parts
         at, done = [0] * stages, set()
         open_forward, self.live = [0] * stages, [0] * stages
