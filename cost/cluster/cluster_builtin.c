@@ -234,7 +234,7 @@ static void add_topology(json_t *root, const FamilyRow *family, int count) {
 /* Reads the N of FAMILY:N. AM_ERROR_USAGE unless it is from 1 to the family's most; for a torus also unless
  * it is a power of two. */
 static AmStatus read_count(int *count, const char *name, const FamilyRow *family, AmError *error) {
-    const char *digits = name + strlen(family->name) + 1;
+    const char *digits = strchr(name, ':') + 1;
     char *end;
     long value = *digits >= '0' && *digits <= '9' ? strtol(digits, &end, 10) : 0;
     bool is_slice = family->shape == TORUS, is_power = (value & (value - 1)) == 0;
@@ -245,9 +245,15 @@ static AmStatus read_count(int *count, const char *name, const FamilyRow *family
     return AM_OK;
 }
 
-static bool is_of(const char *name, const char *family) {
-    size_t length = strlen(family);
-    return strncasecmp(name, family, length) == 0 && name[length] == ':';
+/* Returns whether a name is FAMILY:N, or TYPE:N with a name of the family's device type. */
+static bool is_of(const char *name, const FamilyRow *family) {
+    size_t length = strcspn(name, ":");
+    char part[48];
+    if (name[length] != ':' || length >= sizeof part) return false;
+    memcpy(part, name, length);
+    part[length] = '\0';
+    const char *type = cluster_builtin_device_named(part);
+    return strcasecmp(part, family->name) == 0 || (type && strcmp(type, family->device_type) == 0);
 }
 
 AmStatus cluster_builtin(json_t **description, const char *name, AmError *error) {
@@ -261,11 +267,11 @@ AmStatus cluster_builtin(json_t **description, const char *name, AmError *error)
     int count = 0;
     *description = NULL;
     for (size_t k = 0; k < sizeof builtins / sizeof *builtins; k++)
-        if (strcmp(builtins[k].name, name) == 0) row = &builtins[k];
+        if (strcasecmp(builtins[k].name, name) == 0) row = &builtins[k];
     for (size_t k = 0; k < sizeof families / sizeof *families; k++)
-        if (is_of(name, families[k].name)) family = &families[k];
+        if (is_of(name, &families[k])) family = &families[k];
     for (size_t k = 0; k < sizeof hosts / sizeof *hosts; k++)
-        if (is_of(name, hosts[k].name)) family = host = &hosts[k];
+        if (is_of(name, &hosts[k])) family = host = &hosts[k];
     if (family) {
         TRY(read_count(&count, name, family, error));
         snprintf(canonical, sizeof canonical, "%s:%d", family->name, count);
