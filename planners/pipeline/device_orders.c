@@ -42,7 +42,7 @@ bool device_orders_are_uniform(const Cluster *cluster) {
 /* ---- one order ---- */
 
 /* Keeps a model and its fastest pipeline, or closes it where others are faster. */
-static void keep(OrderSearch *self, StageModel *model, const PipelineLayout *pipeline) {
+static void keep_model(OrderSearch *self, StageModel *model, const PipelineLayout *pipeline) {
     DeviceOrders *orders = self->orders;
     int32_t at = orders->count;
     while (at > 0 && self->found[at - 1].seconds > pipeline->seconds) at--;
@@ -81,7 +81,7 @@ static AmStatus price_word(OrderSearch *self, double *seconds, AmError *error) {
         return status;
     }
     *seconds = pipeline.seconds;
-    keep(self, model, &pipeline);
+    keep_model(self, model, &pipeline);
     return AM_OK;
 }
 
@@ -156,7 +156,7 @@ static AmStatus price_swaps(OrderSearch *self, int32_t *best, double least, AmEr
 
 /* Prices the orders of the servers: all of them where they are few, else the best of runs of equal servers,
  * improved by swaps. `known`: the step of the fastest pipeline in the cluster's order, or INFINITY. */
-static AmStatus search(OrderSearch *self, double known, AmError *error) {
+static AmStatus search_orders(OrderSearch *self, double known, AmError *error) {
     self->servers = self->cluster->server_count;
     self->kind_of = ARENA_ARRAY(&self->arena, int32_t, self->servers);
     self->word = ARENA_ARRAY(&self->arena, int32_t, self->servers);
@@ -197,7 +197,7 @@ AmStatus device_orders_find(DeviceOrders *self, PipelineLayout *found, int32_t *
             is_new &= orders.numbers[n] != known[k].micro_batches;
         if (is_new) orders.numbers[orders.number_count++] = known[k].micro_batches;
     }
-    AmStatus status = search(&orders, known_count > 0 ? known[0].seconds : INFINITY, error);
+    AmStatus status = search_orders(&orders, known_count > 0 ? known[0].seconds : INFINITY, error);
     arena_free(&orders.arena);
     *count = self->count;
     return status;

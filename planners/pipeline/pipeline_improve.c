@@ -12,7 +12,7 @@
 
 /* Moves the cuts of the best candidates, and writes at most PIPELINE_BATCH new pipelines. Returns their
  * number. */
-static int32_t propose(PipelineCandidates *self, bool *is_settled, PipelineLayout *proposed) {
+static int32_t propose_cuts(PipelineCandidates *self, bool *is_settled, PipelineLayout *proposed) {
     int32_t count = 0;
     while (count < PIPELINE_BATCH) {
         int32_t best = -1;
@@ -40,7 +40,7 @@ static int32_t propose(PipelineCandidates *self, bool *is_settled, PipelineLayou
 AmStatus pipeline_move_cuts(PipelineCandidates *self, int64_t last, AmError *error) {
     PipelineLayout proposed[PIPELINE_BATCH];
     while (!pipeline_must_stop(self) && self->priced_count + PIPELINE_BATCH <= last) {
-        int32_t count = propose(self, self->is_settled, proposed);
+        int32_t count = propose_cuts(self, self->is_settled, proposed);
         if (count == 0) break;
         TRY(pipeline_price_layouts(self, proposed, count, error));
     }
@@ -249,8 +249,8 @@ static AmStatus polish_take(void *user, AmError *error) {
 
 /* Changes the axis priorities of a candidate's stages one by one, each time from the best so far, until no
  * change helps or nothing is left to spend. */
-static AmStatus polish(PipelineCandidates *candidates, const PipelineCandidate *from, int64_t last,
-                       AmError *error) {
+static AmStatus polish_stages(PipelineCandidates *candidates, const PipelineCandidate *from, int64_t last,
+                              AmError *error) {
     Polish self = {.candidates = candidates, .from = from, .last = last};
     const Climb climb = {.order = CLIMB_FROM_FIRST,
                          .batch = PIPELINE_BATCH,
@@ -289,7 +289,7 @@ static AmStatus improve_pipelines(PipelineCandidates *self, int64_t last, AmErro
          before < self->priced_count && self->priced_count < last && !pipeline_must_stop(self);) {
         before = self->priced_count;
         int64_t iteration = before + ITERATION < last ? before + ITERATION : last;
-        TRY(polish(self, best_of_kind(self, true), iteration, error));
+        TRY(polish_stages(self, best_of_kind(self, true), iteration, error));
         iteration = self->priced_count + ITERATION < last ? self->priced_count + ITERATION : last;
         TRY(pipeline_move_cuts(self, iteration, error));
         const PipelineCandidate *varied = best_varied(self, true), *other = best_varied(self, false);
@@ -308,7 +308,7 @@ AmStatus pipeline_improve(PipelineCandidates *self, int64_t last, AmError *error
     bool is_limited = self->plans.options->limits.evaluations > 0 && several;
     int64_t most = is_limited ? (last - self->priced_count) / 2 : self->most_single_changes,
             before = self->priced_count;
-    TRY(polish(self, one, before + most, error));
+    TRY(polish_stages(self, one, before + most, error));
     if (!is_limited) last += self->priced_count - before;
     return several ? improve_pipelines(self, last, error) : AM_OK;
 }

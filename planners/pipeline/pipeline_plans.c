@@ -349,7 +349,7 @@ typedef struct SimulationTask {
 } SimulationTask;
 
 /* Simulates the first of the candidates under one schedule. */
-static AmStatus simulate(void *user, ScheduleKind schedule, AmError *error) {
+static AmStatus simulate_candidate(void *user, ScheduleKind schedule, AmError *error) {
     const SimulationTask *task = user;
     const PipelinePlans *self = task->plans;
     PipelineCandidate *candidate = task->candidates;
@@ -379,7 +379,8 @@ static void simulate_task(void *user, int32_t k) {
     SimulationTask one = {all->plans, candidate};
     if (!candidate->plan) return;
     bool is_fixed = candidate->is_strict || candidate->given || candidate->plan->stage_count == 1;
-    candidate->status = schedule_simulate(&candidate->schedule, is_fixed, simulate, &one, &candidate->error);
+    candidate->status =
+        schedule_simulate(&candidate->schedule, is_fixed, simulate_candidate, &one, &candidate->error);
 }
 
 /* Copies the prediction to the plans' arena; the rest of the simulation is released. */

@@ -355,8 +355,8 @@ static AmStatus fail_degrees(const PipelineCandidates *self, AmError *error) {
 
 /* Searches one-stage plans first, then all others, into `result`. Pipelines have until self->budget.stop's
  * deadline, the whole search until `end`. */
-static AmStatus run(PipelineCandidates *self, SearchResult *result, const MicroBatchSettings *settings,
-                    double end, AmError *error) {
+static AmStatus search_candidates(PipelineCandidates *self, SearchResult *result,
+                                  const MicroBatchSettings *settings, double end, AmError *error) {
     AmError refusal = {0};
     AmStatus status = search_pipelines(self, settings, &refusal);
     if (status == AM_ERROR_INFEASIBLE) {
@@ -443,7 +443,7 @@ AmStatus pipeline_search(SearchResult *result, Arena *arena, PlanContext *whole,
     self->budget.limit = options->limits.evaluations > 0 ? options->limits.evaluations : INT64_MAX;
     double end = options->limits.seconds > 0 ? start + options->limits.seconds : 0;
     pipeline_allow_candidates(self);
-    AmStatus status = run(self, result, settings, end, error);
+    AmStatus status = search_candidates(self, result, settings, end, error);
     if (result->plan) result->plan->evaluations = self->budget.used;
     result->evaluations = self->budget.used;
     result->interrupted = stop_flag_is_set(request->callbacks.interrupted);

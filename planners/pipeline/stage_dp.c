@@ -207,7 +207,7 @@ static void add_stage(StageDp *self, int32_t stages, int32_t number, double limi
 }
 
 /* Fills least[][][]: sums of iterations under a limit, or the least limit that is possible. */
-static void run(StageDp *self, double limit, bool finds_limit) {
+static void fill_least_sums(StageDp *self, double limit, bool finds_limit) {
     size_t count = state_of(self, self->most_stages + 1, 0, 0);
     for (size_t k = 0; k < count; k++) self->least[k] = INFINITY;
     self->least[state_of(self, 0, self->devices, self->units)] = 0;
@@ -218,7 +218,7 @@ static void run(StageDp *self, double limit, bool finds_limit) {
 }
 
 /* Follows the choices from the first stage on; false where there is no pipeline of so many stages. */
-static bool follow(const StageDp *self, int32_t stages, PipelineLayout *pipeline, StageCost *costs) {
+static bool follow_choices(const StageDp *self, int32_t stages, PipelineLayout *pipeline, StageCost *costs) {
     if (self->least[state_of(self, stages, 0, 0)] == INFINITY) return false;
     *pipeline = (PipelineLayout){.micro_batches = self->micro_batches,
                                  .stage_count = stages,
@@ -269,7 +269,7 @@ static bool make_room(PipelineLayout *kept, int32_t *count, const PipelineLayout
 }
 
 /* Keeps the quickest of each shape, in order, and of as many micro-batches and stages at most OF_A_KIND. */
-static void keep(PipelineLayout *kept, int32_t *count, int32_t most, const PipelineLayout *pipeline) {
+static void keep_layout(PipelineLayout *kept, int32_t *count, int32_t most, const PipelineLayout *pipeline) {
     int32_t place = *count;
     for (int32_t k = 0; k < *count; k++) {
         if (!same_shape(&kept[k], pipeline)) continue;
@@ -292,12 +292,12 @@ static bool has_stages(const StageDp *self, int32_t stages) {
 
 /* Collects the results of the program, for each number of stages; returns the minimum of its
  * objective. */
-static double collect(StageDp *self, double limit) {
+static double collect_layouts(StageDp *self, double limit) {
     double least = INFINITY;
     for (int32_t s = 1; s <= self->most_stages; s++) {
         PipelineLayout pipeline;
         StageCost costs[PIPELINE_MOST_STAGES];
-        if (!has_stages(self, s) || !follow(self, s, &pipeline, costs)) continue;
+        if (!has_stages(self, s) || !follow_choices(self, s, &pipeline, costs)) continue;
         double up[PIPELINE_MOST_STAGES], down[PIPELINE_MOST_STAGES];
         for (int32_t k = 0; k < s; k++) {
             const StageLayout *stage = &pipeline.stages[k];
@@ -307,7 +307,7 @@ static double collect(StageDp *self, double limit) {
                                            stage->place.first, true);
         }
         pipeline.seconds = stage_model_clock(costs, up, down, s, self->micro_batches);
-        keep(self->found.of, &self->found.count, MOST_KEPT, &pipeline);
+        keep_layout(self->found.of, &self->found.count, MOST_KEPT, &pipeline);
         least = fmin(least, self->least[state_of(self, s, 0, 0)] + (self->micro_batches - 1) * limit);
     }
     return least;
@@ -322,16 +322,16 @@ static double least_of_all(const StageDp *self) {
 
 /* Collects pipelines under growing limits, of the stages that are priced. */
 static void search_limits(StageDp *self) {
-    run(self, INFINITY, false);
+    fill_least_sums(self, INFINITY, false);
     double least_sum = least_of_all(self);
     if (least_sum == INFINITY) return;
-    run(self, INFINITY, true);
+    fill_least_sums(self, INFINITY, true);
     double limit = least_of_all(self) * (1 + 1e-6), best = INFINITY;
     for (int32_t k = 0; k < MOST_LIMITS; k++) {
         if (least_sum + (self->micro_batches - 1) * limit / LIMIT_STEP > best) break;
         if (stop_wanted(&self->model->costs->stop)) break;
-        run(self, limit, false);
-        best = fmin(best, collect(self, limit));
+        fill_least_sums(self, limit, false);
+        best = fmin(best, collect_layouts(self, limit));
         limit *= LIMIT_STEP;
     }
     self->found.least = fmin(self->found.least, best);
@@ -364,7 +364,7 @@ static AmStatus search_alike(StageDp *self, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus find(StageDp *self, AmError *error) {
+static AmStatus find_layouts(StageDp *self, AmError *error) {
     const StageModel *model = self->model;
     self->units = model->costs->units.count;
     self->devices = model->cluster->device_count;
@@ -392,7 +392,7 @@ static AmStatus find(StageDp *self, AmError *error) {
 
 static void find_task(void *user, int32_t k) {
     StageDp *self = (StageDp *)user + k;
-    self->status = find(self, &self->error);
+    self->status = find_layouts(self, &self->error);
     arena_free(&self->arena);
 }
 
@@ -409,7 +409,7 @@ AmStatus stage_dp_find(const StageModel *model, PipelineLayout *pipelines, int32
     for (int32_t n = 0; n < model->number_count; n++) {
         if (status == AM_OK) status = am_pass_error(finders[n].status, &finders[n].error, error);
         for (int32_t k = 0; k < finders[n].found.count; k++)
-            keep(pipelines, count, most, &finders[n].found.of[k]);
+            keep_layout(pipelines, count, most, &finders[n].found.of[k]);
         if (least) least[n] = finders[n].found.least;
         arena_free(&finders[n].found.arena);
     }
