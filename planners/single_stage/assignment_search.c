@@ -167,8 +167,8 @@ static void note_price(AssignmentSearch *self, int32_t place) {
 }
 
 /* Adds new plans that are one action away from a plan: those of the actions that the network ranks first. */
-static AmStatus expand(AssignmentSearch *self, int32_t parent, double temperature, int32_t random_looks,
-                       AmError *error) {
+static AmStatus expand_node(AssignmentSearch *self, int32_t parent, double temperature, int32_t random_looks,
+                            AmError *error) {
     Node *from = &self->nodes[parent];
     const Assignments *assignments = &self->assignments[from->mesh];
     AssignmentState *state = &self->state;
@@ -212,7 +212,7 @@ static AmStatus search_beam(AssignmentSearch *self, int32_t root, AmError *error
     for (int32_t step = 0; step < ASSIGNMENT_MOST_STEPS && count > 0; step++) {
         int32_t first = self->node_count;
         for (int32_t k = 0; k < count && !single_stage_must_end(self->stages); k++)
-            TRY(expand(self, frontier[k], 0, 0, error));
+            TRY(expand_node(self, frontier[k], 0, 0, error));
         double before = most;
         count = 0;
         for (int32_t k = first; k < self->node_count; k++) most = fmax(most, gain_of(self, &self->nodes[k]));
@@ -235,7 +235,7 @@ static AmStatus search_beam(AssignmentSearch *self, int32_t root, AmError *error
 }
 
 /* Prices the unsplit plan, which costs the same on every mesh, and searches from it on each mesh. */
-static AmStatus begin(AssignmentSearch *self, AmError *error) {
+static AmStatus begin_search(AssignmentSearch *self, AmError *error) {
     SingleStageSearch *stages = self->stages;
     const AxisPlan nothing = {0};
     if (!single_stage_cap(stages, stages->problems[0])) return AM_OK;
@@ -285,7 +285,7 @@ static AmStatus expand_again(AssignmentSearch *self, AmError *error) {
         if (total > most) chosen = k;
         most = fmax(most, total);
     }
-    return expand(self, chosen, self->temperature, RANDOM_LOOKS, error);
+    return expand_node(self, chosen, self->temperature, RANDOM_LOOKS, error);
 }
 
 static void log_price(const AssignmentSearch *self, double gain) {
@@ -305,7 +305,7 @@ static void log_price(const AssignmentSearch *self, double gain) {
     options->request->callbacks.on_episode(options->request->callbacks.user, line);
 }
 
-static AmStatus price(AssignmentSearch *self, int32_t place, AmError *error) {
+static AmStatus price_node(AssignmentSearch *self, int32_t place, AmError *error) {
     Node *node = &self->nodes[place];
     StageProblem *problem = self->problems[node->mesh];
     PlanPrice found;
@@ -330,7 +330,7 @@ static AmStatus price(AssignmentSearch *self, int32_t place, AmError *error) {
     for (int32_t k = 0; k < self->node_count; k++)
         is_best = is_best && (!self->nodes[k].is_priced || gain_of(self, &self->nodes[k]) <= gain);
     self->stale = is_best ? 0 : self->stale + 1;
-    return is_best && node->expansions == 0 ? expand(self, place, 0, 0, error) : AM_OK;
+    return is_best && node->expansions == 0 ? expand_node(self, place, 0, 0, error) : AM_OK;
 }
 
 /* Draws a priced plan, of a large gain rather than a small one. */
@@ -384,7 +384,7 @@ static AmStatus price_near(AssignmentSearch *self, AmError *error) {
         if (!is_taken) continue;
         add_node(self, &node);
         if (self->node_count == place) return AM_OK;
-        TRY(price(self, place, error));
+        TRY(price_node(self, place, error));
         if (self->stages->budget.is_cut) return AM_OK;
         double gain = self->nodes[place].value.gain - self->nodes[parent].value.gain;
         for (int32_t k = 0; k < actions; k++)
@@ -402,7 +402,7 @@ static bool is_over(const AssignmentSearch *self, int64_t until) {
 
 AmStatus assignment_search_run(AssignmentSearch *self, int64_t until, AmError *error) {
     if (is_over(self, until)) return AM_OK;
-    if (self->mesh_count == 0) TRY(begin(self, error));
+    if (self->mesh_count == 0) TRY(begin_search(self, error));
     for (int32_t iteration = 0; !is_over(self, until); iteration++) {
         int32_t next = next_plan(self);
         if (self->has_fitting && self->stale >= MOST_STALE && iteration % 2 == 0) {
@@ -411,7 +411,7 @@ AmStatus assignment_search_run(AssignmentSearch *self, int64_t until, AmError *e
             if (next < 0) self->temperature = fmin(1.2 * self->temperature, LAST_TEMPERATURE);
             TRY(expand_again(self, error));
         } else {
-            TRY(price(self, next, error));
+            TRY(price_node(self, next, error));
         }
     }
     return AM_OK;

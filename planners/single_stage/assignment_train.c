@@ -143,14 +143,14 @@ static AmStatus open_validation(Trainer *self, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus report(Trainer *self, AmError *error) {
+static AmStatus report_progress(Trainer *self, AmError *error) {
     const AssignmentTraining *training = self->training;
     AssignmentProgress progress = {.problems = self->head.done,
                                    .problem_count = self->head.problems,
                                    .loss = agent_loss(self->policy.actions)};
     for (int32_t k = 0; k < self->validation_count; k++) {
         double gain, surprise;
-        if (stop_flag_is_set(training->interrupted)) return AM_OK; /* train() ends */
+        if (stop_flag_is_set(training->interrupted)) return AM_OK; /* train_network() ends */
         TRY(assignment_zero_shot(&gain, &surprise, &self->policy, &self->validation[k].assignments,
                                  ASSIGNMENT_LOOKS, &self->plays[0].episodes[0], &self->plays[0].state,
                                  error));
@@ -267,7 +267,7 @@ static AmStatus train_round(Trainer *self, AmError *error) {
     return agent_check(self->policy.errors, error);
 }
 
-static AmStatus train(Trainer *self, AmError *error) {
+static AmStatus train_network(Trainer *self, AmError *error) {
     const AssignmentTraining *training = self->training;
     Head *head = &self->head;
     search_watch_expect(training->watch, head->problems - head->done);
@@ -281,7 +281,7 @@ static AmStatus train(Trainer *self, AmError *error) {
         TRY(train_round(self, error));
         bool reports = training->report_every > 0 &&
                        head->done / training->report_every > before / training->report_every;
-        if (reports) TRY(report(self, error));
+        if (reports) TRY(report_progress(self, error));
     }
     return write_checkpoint(self, error);
 }
@@ -302,8 +302,8 @@ AmStatus assignment_train(AssignmentPolicy *policy, int64_t *done, const Assignm
     if (training->resume) TRY_OR_FAIL(read_checkpoint(self, error));
     else TRY_OR_FAIL(begin_phase(self, error));
     TRY_OR_FAIL(open_validation(self, error));
-    if (training->report_every > 0 && self->head.done == 0) TRY_OR_FAIL(report(self, error));
-    TRY_OR_FAIL(train(self, error));
+    if (training->report_every > 0 && self->head.done == 0) TRY_OR_FAIL(report_progress(self, error));
+    TRY_OR_FAIL(train_network(self, error));
     *policy = self->policy;
     *done = self->head.done;
     self->policy = (AssignmentPolicy){0};

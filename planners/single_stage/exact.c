@@ -87,7 +87,7 @@ static AmStatus price_waiting(Exact *self, AmError *error) {
 }
 
 /* Prices complete axis priorities with each amount of storage. */
-static AmStatus store(Exact *self, int32_t axis, AmError *error) {
+static AmStatus choose_storage(Exact *self, int32_t axis, AmError *error) {
     if (axis == self->problem->mesh.axis_count) {
         self->batch_bound = fmin(self->batch_bound, product_bound_seconds(self->bound, &self->allowed));
         self->batch[self->waiting++] = self->axis_plan;
@@ -95,7 +95,7 @@ static AmStatus store(Exact *self, int32_t axis, AmError *error) {
     }
     for (int32_t kinds = problem_storage_kinds(self->problem, axis); kinds >= 0; kinds--) {
         self->axis_plan.storage[axis] = (uint8_t)kinds;
-        TRY(store(self, axis + 1, error));
+        TRY(choose_storage(self, axis + 1, error));
     }
     return AM_OK;
 }
@@ -110,13 +110,13 @@ static bool stays_normal(const Exact *self, int32_t axis, int32_t class_set) {
     return true;
 }
 
-static AmStatus choose(Exact *self, int32_t axis, int32_t class_set, AmError *error);
+static AmStatus choose_class_set(Exact *self, int32_t axis, int32_t class_set, AmError *error);
 
 /* Class sets that are in, in every order that matters. */
 static AmStatus arrange(Exact *self, int32_t axis, int32_t left, AmError *error) {
     if (left == 0) {
         bool is_last = axis + 1 == self->problem->mesh.axis_count;
-        return is_last ? store(self, 0, error) : choose(self, axis + 1, 0, error);
+        return is_last ? choose_storage(self, 0, error) : choose_class_set(self, axis + 1, 0, error);
     }
     for (int32_t k = 0; k < self->problem->class_set_count; k++) {
         if (!self->allowed.may[axis][k] || axis_plan_has(&self->axis_plan, axis, k)) continue;
@@ -131,7 +131,7 @@ static AmStatus arrange(Exact *self, int32_t axis, int32_t left, AmError *error)
 }
 
 /* Class set after class set of an axis, in or out. */
-static AmStatus choose(Exact *self, int32_t axis, int32_t class_set, AmError *error) {
+static AmStatus choose_class_set(Exact *self, int32_t axis, int32_t class_set, AmError *error) {
     const StageProblem *problem = self->problem;
     if (is_cut(self)) return AM_OK;
     while (class_set < problem->class_set_count && !self->allowed.may[axis][class_set]) class_set++;
@@ -140,9 +140,9 @@ static AmStatus choose(Exact *self, int32_t axis, int32_t class_set, AmError *er
         for (int32_t k = 0; k < class_set; k++) chosen += self->allowed.may[axis][k];
         return chosen <= AXIS_PLAN_MAX_ENTRIES ? arrange(self, axis, chosen, error) : AM_OK;
     }
-    TRY(choose(self, axis, class_set + 1, error));
+    TRY(choose_class_set(self, axis, class_set + 1, error));
     self->allowed.may[axis][class_set] = false;
-    AmStatus status = choose(self, axis, class_set + 1, error);
+    AmStatus status = choose_class_set(self, axis, class_set + 1, error);
     self->allowed.may[axis][class_set] = true;
     return status;
 }
@@ -164,7 +164,7 @@ static AmStatus search_tree(StageProblem *problem, double cutoff, int64_t nodes,
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
         for (int32_t k = 0; k < problem->class_set_count; k++)
             self.allowed.may[axis][k] = problem_can_split(problem, k, axis);
-    if (status == AM_OK) status = choose(&self, 0, 0, error);
+    if (status == AM_OK) status = choose_class_set(&self, 0, 0, error);
     if (status == AM_OK) status = price_waiting(&self, error);
     arena_free(&arena);
     *open = self.open;

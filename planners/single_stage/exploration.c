@@ -206,7 +206,7 @@ static AmStatus run_tasks(Exploration *exploration, int32_t count, void (*run)(v
 
 /* Gives the first `count` problems `share` more evaluations each and the others `rest`, as long as there are
  * any. */
-static void allow(SingleStageSearch *self, int32_t count, int64_t share, int64_t rest) {
+static void allow_evaluations(SingleStageSearch *self, int32_t count, int64_t share, int64_t rest) {
     int64_t left = self->budget.limit - single_stage_evaluations(self);
     if (left < 0) left = 0;
     for (int32_t k = 0; k < self->problem_count; k++) {
@@ -226,7 +226,7 @@ static AmStatus open_exploration(Exploration **exploration, SingleStageSearch *s
     double reference = self->result->baselines[BASELINE_DATA_PARALLEL].seconds;
     **exploration = (Exploration){
         .search = self, .explore = explore, .has_reference = !isnan(reference) && reference > 0};
-    allow(self, self->problem_count, 1, 0);
+    allow_evaluations(self, self->problem_count, 1, 0);
     return run_tasks(*exploration, self->problem_count, screen_task, error);
 }
 
@@ -371,13 +371,13 @@ AmStatus exploration_search(SingleStageSearch *self, ExploreFunction *explore, A
     TRY(price_episode(self, count, error));
     if (count == 0) { /* by estimates the rival beats all meshes */
         self->rounds.for_overrides = 0;
-        allow(self, self->problem_count, 1, 0);
+        allow_evaluations(self, self->problem_count, 1, 0);
         return run_tasks(exploration, self->problem_count, explore_task, error);
     }
     for (int32_t left = count; left > 1 && !request->method.no_polish; left = (left + 1) / 2) rounds++;
     int64_t others = self->problem_count - count,
             round_limit = self->budget.limit - single_stage_evaluations(self);
-    allow(self, count, (round_limit - others) / ((int64_t)rounds * count) + 1, 1);
+    allow_evaluations(self, count, (round_limit - others) / ((int64_t)rounds * count) + 1, 1);
     TRY(run_tasks(exploration, self->problem_count, explore_task, error));
     if (request->method.no_polish) return AM_OK;
     for (int32_t left = rounds; left > 0 && !self->budget.is_cut; left--) {
@@ -386,8 +386,8 @@ AmStatus exploration_search(SingleStageSearch *self, ExploreFunction *explore, A
         note_carried(exploration);
         exploration->is_last = left == 1;
         if (left < rounds) count = (count + 1) / 2;
-        allow(self, count, (self->budget.limit - single_stage_evaluations(self)) / ((int64_t)left * count),
-              0);
+        allow_evaluations(self, count,
+                          (self->budget.limit - single_stage_evaluations(self)) / ((int64_t)left * count), 0);
         TRY(run_tasks(exploration, count, polish_task, error));
     }
     return polish_others(self, error);
@@ -396,7 +396,7 @@ AmStatus exploration_search(SingleStageSearch *self, ExploreFunction *explore, A
 AmStatus exploration_start(SingleStageSearch *self, int64_t evaluations, AmError *error) {
     Exploration *exploration;
     TRY(open_exploration(&exploration, self, NULL, error));
-    allow(self, self->problem_count, evaluations, 0);
+    allow_evaluations(self, self->problem_count, evaluations, 0);
     return run_tasks(exploration, self->problem_count, explore_task, error);
 }
 

@@ -118,8 +118,8 @@ static AmStatus price_prefixes(StageProblem *problem, AmError *error) {
 
 /* Changes the axis priorities of the best plan with shares, one by one, to those of the sharers on its mesh.
  */
-static AmStatus climb(SingleStageSearch *self, const Sharers *sharers, Plan **plan, MemoryFit *fit,
-                      AmError *error) {
+static AmStatus climb_priorities(SingleStageSearch *self, const Sharers *sharers, Plan **plan, MemoryFit *fit,
+                                 AmError *error) {
     const Mesh *mesh = &(*plan)->stages[0].mesh;
     int64_t most = CLIMB_WORK / (self->context->rules->count + 1);
     StageProblem *problem;
@@ -199,7 +199,7 @@ static AmStatus share_plans(SingleStageSearch *self, Plan **plan, MemoryFit *fit
     bool may_climb = search_method_takes_baselines(self->options->searcher) &&
                      !mesh_has_equal_shares(&(*plan)->stages[0].mesh) && !single_stage_must_end(self);
     self->shares.is_short |= self->shares.left == 0;
-    return may_climb ? climb(self, &sharers, plan, fit, error) : AM_OK;
+    return may_climb ? climb_priorities(self, &sharers, plan, fit, error) : AM_OK;
 }
 
 /* Tries unequal shares with the evaluations left. The search counts as cut if the cap leaves fewer than were

@@ -32,7 +32,7 @@ typedef struct Polish {
     int32_t waiting;
 } Polish;
 
-static void add(Polish *self, const AxisPlan *axis_plan) {
+static void add_change(Polish *self, const AxisPlan *axis_plan) {
     ARENA_RESERVE(&self->arena, self->changes, self->change_count, self->change_capacity);
     if (!self->changes) return;
     self->changes[self->change_count] = (Change){.axis_plan = *axis_plan, .place = self->change_count};
@@ -45,7 +45,7 @@ static void add_insertions(Polish *self, const AxisPlan *base, int32_t axis, int
     for (int32_t place = base->count[axis]; place >= 0; place--) {
         AxisPlan changed = *base;
         if (!self->every_place && place > 0 && place < base->count[axis]) continue;
-        if (axis_plan_insert(&changed, axis, place, class_set)) add(self, &changed);
+        if (axis_plan_insert(&changed, axis, place, class_set)) add_change(self, &changed);
     }
 }
 
@@ -55,11 +55,11 @@ static void add_without(Polish *self, int32_t axis, int32_t place) {
     int32_t class_set = self->axis_plan.entries[axis][place];
     AxisPlan without = self->axis_plan;
     axis_plan_remove(&without, axis, place);
-    add(self, &without);
+    add_change(self, &without);
     for (int32_t other = 0; other < problem->class_set_count; other++) {
         AxisPlan replaced = without;
         if (other == class_set || !problem_can_split(problem, other, axis)) continue;
-        if (axis_plan_insert(&replaced, axis, place, other)) add(self, &replaced);
+        if (axis_plan_insert(&replaced, axis, place, other)) add_change(self, &replaced);
     }
     for (int32_t target = 0; target < problem->mesh.axis_count; target++)
         add_insertions(self, &without, target, class_set);
@@ -91,7 +91,7 @@ static AmStatus list_changes(void *user, int32_t *count, AmError *error) {
         for (int32_t kinds = problem_storage_kinds(problem, axis); kinds >= 0; kinds--) {
             AxisPlan changed = self->axis_plan; /* with another amount of storage in shards */
             changed.storage[axis] = (uint8_t)kinds;
-            if (kinds != self->axis_plan.storage[axis]) add(self, &changed);
+            if (kinds != self->axis_plan.storage[axis]) add_change(self, &changed);
         }
     for (int32_t k = 0; k < problem->class_set_count; k++)
         for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++)
@@ -136,7 +136,7 @@ static bool is_over(void *user) {
 }
 
 /* Climbs from self->axis_plan to a plan that no change improves, or as far as the budget allows. */
-static AmStatus climb(Polish *self, AmError *error) {
+static AmStatus climb_axis_plans(Polish *self, AmError *error) {
     const Climb moves = {.order = CLIMB_FROM_FIRST,
                          .batch = PROBLEM_BATCH,
                          .user = self,
@@ -156,7 +156,7 @@ AmStatus polish_climb(StageProblem *problem, AmError *error) {
     Polish self = {.problem = problem, .axis_plan = problem->best.axis_plan};
     if (!problem->best.is_known || problem_must_stop(problem)) return AM_OK;
     TRY(estimator_of(&self.estimator, problem, error));
-    AmStatus status = climb(&self, error);
+    AmStatus status = climb_axis_plans(&self, error);
     arena_free(&self.arena);
     return status;
 }
@@ -168,7 +168,7 @@ AmStatus polish_walk(StageProblem *problem, int64_t most_in_vain, AmError *error
                    .improved_at = problem->budget.used};
     AmStatus status = AM_OK;
     while (status == AM_OK && !is_over(&self) && problem_best_untried(problem, &self.axis_plan))
-        status = climb(&self, error);
+        status = climb_axis_plans(&self, error);
     arena_free(&self.arena);
     return status;
 }

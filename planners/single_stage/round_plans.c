@@ -103,8 +103,8 @@ static AmStatus list_starts(OverrideStart *starts, int32_t *count, int32_t most,
 
 /* Gives a plan overrides of single operators (override_search.h), with at most `*left` evaluations, which are
  * taken off. */
-static AmStatus refine(SingleStageSearch *self, OverrideStart *start, int64_t most, int64_t *left,
-                       AmError *error) {
+static AmStatus add_overrides(SingleStageSearch *self, OverrideStart *start, int64_t most, int64_t *left,
+                              AmError *error) {
     StageProblem *problem = start->problem;
     int64_t before = problem->budget.used;
     if (most > *left) most = *left;
@@ -125,12 +125,13 @@ static AmStatus refine_best(SingleStageSearch *self, Plan **plan, AmError *error
     int32_t count;
     int64_t left = self->rounds.for_overrides, trial = left / TRIAL_PARTS;
     TRY(list_starts(starts, &count, trial >= LEAST_TRIAL ? MOST_STARTS : 1, self, error));
-    for (int32_t k = 0; k < count && count > 1; k++) TRY(refine(self, &starts[k], trial, &left, error));
+    for (int32_t k = 0; k < count && count > 1; k++)
+        TRY(add_overrides(self, &starts[k], trial, &left, error));
     OverrideStart *best = &starts[0];
     for (int32_t k = 1; k < count; k++)
         if (plan_price_better(&starts[k].price, &best->price)) best = &starts[k];
     *plan = best->plan;
-    return refine(self, best, left, &left, error);
+    return add_overrides(self, best, left, &left, error);
 }
 
 /* Adds the plan of a round; that of a named baseline is the baseline. */
@@ -142,7 +143,7 @@ static void add_plan(SingleStageSearch *self, Plan *plan, const MemoryFit *fit, 
 }
 
 /* Climbs by single changes of the plan. */
-static AmStatus climb(SingleStageSearch *self, Plan **plan, AmError *error) {
+static AmStatus climb_plan(SingleStageSearch *self, Plan **plan, AmError *error) {
     PlanClimb *climb = &self->climbs.climb;
     if (!self->options->nested.climbs || self->budget.is_cut || !plan_climb_applies(self->options))
         return AM_OK;
@@ -173,7 +174,7 @@ AmStatus single_stage_end_round(SingleStageSearch *self, AmError *error) {
     add_plan(self, plan, &fit, PLAN_ORIGIN_SINGLE_STAGE);
     const Plan *before = plan;
     if (!self->budget.is_cut && self->shares.left > 0) TRY(single_stage_share(self, &plan, &fit, error));
-    if (fit.fits) TRY(climb(self, &plan, error));
+    if (fit.fits) TRY(climb_plan(self, &plan, error));
     if (plan != before) add_plan(self, plan, &fit, PLAN_ORIGIN_IMPROVEMENT);
     return AM_OK;
 }
