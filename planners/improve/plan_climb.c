@@ -306,8 +306,8 @@ static AmStatus take_best(void *user, AmError *error) {
 
 /* Climbs until `end` evaluations were made. After `limit` further evaluations (0: eight passes) no changes
  * are listed. */
-static AmStatus follow(ClimbPath *path, PlanClimb *self, int64_t limit, int64_t end, Arena *arena,
-                       AmError *error) {
+static AmStatus climb_path(ClimbPath *path, PlanClimb *self, int64_t limit, int64_t end, Arena *arena,
+                           AmError *error) {
     ClimbRun following = {.climb = self,
                           .path = path,
                           .arena = arena,
@@ -335,7 +335,7 @@ static AmStatus follow(ClimbPath *path, PlanClimb *self, int64_t limit, int64_t 
 
 AmStatus plan_climb(Plan **plan, PlanClimb *self, int64_t limit, Arena *arena, AmError *error) {
     ClimbPath path = {.plan = *plan};
-    AmStatus status = follow(&path, self, limit, INT64_MAX, arena, error);
+    AmStatus status = climb_path(&path, self, limit, INT64_MAX, arena, error);
     *plan = path.plan;
     return status;
 }
@@ -348,12 +348,12 @@ AmStatus plan_climb_rivals(Plan **plan, Plan *rival, PlanClimb *self, Arena *are
         for (bool is_promising = true;
              is_promising && !paths[k].place.is_end && !self->budget.is_cut && status == AM_OK;) {
             double before = paths[k].plan->predicted_step_seconds;
-            status = follow(&paths[k], self, 0, self->budget.used + TRIAL, arena, error);
+            status = climb_path(&paths[k], self, 0, self->budget.used + TRIAL, arena, error);
             is_promising = paths[k].plan->predicted_step_seconds < before * (1 - PLAN_CLIMB_PROMISE);
         }
     bool is_rival = paths[1].plan->predicted_step_seconds < paths[0].plan->predicted_step_seconds;
     ClimbPath *best = &paths[is_rival ? 1 : 0];
-    if (status == AM_OK) status = follow(best, self, 0, INT64_MAX, arena, error);
+    if (status == AM_OK) status = climb_path(best, self, 0, INT64_MAX, arena, error);
     *plan = best->plan;
     return status;
 }

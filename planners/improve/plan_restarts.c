@@ -149,7 +149,7 @@ static AmStatus draw_change(Restarts *self, const Plan **made, AmError *error) {
 }
 
 /* Draws one to three random changes; those that are incompatible with earlier ones are omitted. */
-static AmStatus draw(Restarts *self, const Plan **made, AmError *error) {
+static AmStatus draw_changes(Restarts *self, const Plan **made, AmError *error) {
     int32_t wanted = 1 + (int32_t)random_below(self->random, 3);
     *made = NULL;
     for (int32_t k = 0; k < wanted; k++) {
@@ -180,7 +180,7 @@ static AmStatus find_next(Restarts *self, const Plan **made, bool *is_end, AmErr
         if (number < j)
             return plan_move_join(made, arena, self->plan, self->singles[j], self->singles[number], error);
     *is_end = ++self->missed > MOST_UNKNOWN;
-    return draw(self, made, error);
+    return draw_changes(self, made, error);
 }
 
 /* ---- restarts ---- */

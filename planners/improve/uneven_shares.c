@@ -176,8 +176,8 @@ static int32_t rank_of(const Plan *plan, int32_t stage, int32_t device) {
 }
 
 /* Reads the next points of the lines from a simulated plan with these shares (NULL: equal ones). */
-static void measure(SharedStage *self, const ShareClimb *sharing, const Plan *plan, int32_t stage,
-                    const double *shares) {
+static void measure_lines(SharedStage *self, const ShareClimb *sharing, const Plan *plan, int32_t stage,
+                          const double *shares) {
     const PlanStage *of = &plan->stages[stage];
     const Cluster *cluster = sharing->search->cluster;
     if (self->size == 0) return;
@@ -345,7 +345,8 @@ static void simulate_task(void *user, int32_t k) {
 
 /* Moves a candidate's plan and its prediction to the search's arena. A plan that cannot be lowered, or that
  * was left, is NULL. */
-static AmStatus keep(Plan **plan, const ShareClimb *self, ShareCandidate *candidate, AmError *error) {
+static AmStatus keep_candidate(Plan **plan, const ShareClimb *self, ShareCandidate *candidate,
+                               AmError *error) {
     *plan = NULL;
     if (candidate->status == AM_ERROR_INFEASIBLE || candidate->is_left) return AM_OK;
     TRY(am_pass_error(candidate->status, &candidate->error, error));
@@ -367,7 +368,7 @@ static AmStatus run_batch(ShareClimb *self, int32_t count, const Plan *of, Plan 
     parallel_for(count, 0, simulate_task, self);
     self->evaluations += count;
     for (int32_t k = 0; k < count; k++) {
-        if (status == AM_OK) status = keep(&plans[k], self, &self->batch[k], error);
+        if (status == AM_OK) status = keep_candidate(&plans[k], self, &self->batch[k], error);
         arena_free(&self->batch[k].arena);
     }
     return status;
@@ -391,7 +392,7 @@ static bool may_go_on(const ShareClimb *self, int32_t count) {
     return self->evaluations + count <= self->search->most && !stop_wanted(self->search->stop);
 }
 
-static void take(ShareClimb *self, Plan *plan, const MemoryFit *fit) {
+static void take_if_better(ShareClimb *self, Plan *plan, const MemoryFit *fit) {
     double seconds = self->plan->predicted_step_seconds;
     if (!plan || !plan_is_better(plan->predicted_step_seconds, fit, seconds, &self->fit)) return;
     self->plan = self->found = plan;
@@ -402,7 +403,7 @@ static void take(ShareClimb *self, Plan *plan, const MemoryFit *fit) {
  * ones. */
 static AmStatus balance_stages(ShareClimb *self, const Plan *of, double ***balanced, AmError *error) {
     Plan *plan;
-    for (int32_t s = 0; s < of->stage_count; s++) measure(&self->stages[s], self, of, s, NULL);
+    for (int32_t s = 0; s < of->stage_count; s++) measure_lines(&self->stages[s], self, of, s, NULL);
     for (int32_t round = 0; round < ROUNDS && may_go_on(self, 1); round++) {
         double **shares;
         TRY(new_shares(&shares, self, error));
@@ -418,12 +419,13 @@ static AmStatus balance_stages(ShareClimb *self, const Plan *of, double ***balan
         if (round == ROUNDS - 1) self->batch[0].most_seconds = most_seconds(self); /* no line needs it */
         TRY(run_batch(self, 1, of, &plan, error));
         if (!plan) return AM_OK;
-        take(self, plan, &self->batch[0].fit);
+        take_if_better(self, plan, &self->batch[0].fit);
         if (is_hopeless(self, plan)) {
             *balanced = NULL;
             return AM_OK;
         }
-        for (int32_t s = 0; s < of->stage_count; s++) measure(&self->stages[s], self, plan, s, shares[s]);
+        for (int32_t s = 0; s < of->stage_count; s++)
+            measure_lines(&self->stages[s], self, plan, s, shares[s]);
     }
     return AM_OK;
 }
@@ -473,7 +475,7 @@ static AmStatus price_peaks(ShareClimb *self, const Plan *of, AmError *error) {
     self->candidates[self->candidate_count++] = shares;
     self->batch[0] = (ShareCandidate){.shares = shares, .most_seconds = most_seconds(self)};
     TRY(run_batch(self, 1, of, &plan, error));
-    take(self, plan, &self->batch[0].fit);
+    take_if_better(self, plan, &self->batch[0].fit);
     return AM_OK;
 }
 
@@ -496,7 +498,7 @@ static AmStatus search_line(ShareClimb *self, const Plan *of, double *const *bal
         self->batch[count++] = (ShareCandidate){.shares = shares, .most_seconds = most_seconds(self)};
     }
     TRY(run_batch(self, count, of, plans, error));
-    for (int32_t k = 0; k < count; k++) take(self, plans[k], &self->batch[k].fit);
+    for (int32_t k = 0; k < count; k++) take_if_better(self, plans[k], &self->batch[k].fit);
     return AM_OK;
 }
 
