@@ -156,7 +156,7 @@ static AmStatus make_candidate(CutAgentState *state, const Option *option, AmErr
     return candidate->rest ? AM_OK : am_fail_memory(error, sizeof(CutAgentRest));
 }
 
-static void take(CutAgentState *state, int32_t place, int32_t unit) {
+static void take_stage(CutAgentState *state, int32_t place, int32_t unit) {
     ChainStage stage = chain_stage(state->problem, state->plan.places[state->chosen], place,
                                    state->plan.units[state->chosen], unit);
     double alone = state->occupied + chain_length_with(state->problem, &stage, 0);
@@ -171,7 +171,7 @@ static AmStatus list_candidates(CutAgentState *state, AmError *error) {
     const ChainProblem *problem = state->problem;
     int32_t left = problem->stages - state->chosen;
     state->candidate_count = 0;
-    if (left == 1) take(state, problem->chain->count, problem->unit_count);
+    if (left == 1) take_stage(state, problem->chain->count, problem->unit_count);
     if (left <= 1) return AM_OK;
     Options options = {.shortest = INFINITY};
     for (int32_t end = state->plan.units[state->chosen] + 1; end <= problem->unit_count - left + 1; end++)
@@ -203,7 +203,7 @@ AmStatus cut_agent_reset(CutAgentState *state, const ChainProblem *problem, Aren
 }
 
 AmStatus cut_agent_step(CutAgentState *state, int32_t candidate, AmError *error) {
-    take(state, state->candidates[candidate].place, state->candidates[candidate].unit);
+    take_stage(state, state->candidates[candidate].place, state->candidates[candidate].unit);
     return list_candidates(state, error);
 }
 

@@ -71,7 +71,7 @@ typedef struct Split {
 } Split;
 
 /* Cuts where the stages have their shares of the work, or the cheapest within `reach` of it. */
-static Split split(Rest *rest, double reach) {
+static Split split_rest(Rest *rest, double reach) {
     const ChainProblem *problem = rest->problem;
     double work = work_at(problem, rest->place);
     Split result = {0};
@@ -153,7 +153,7 @@ static void allot(Rest *rest, int32_t allotment) {
     }
 }
 
-static void put(float **features, double value) {
+static void put_feature(float **features, double value) {
     *(*features)++ = (float)fmin(4, fmax(-4, value));
 }
 
@@ -173,15 +173,15 @@ static void put_waits(float **features, const Rest *rest, double level) {
         shortest = fmin(shortest, busy);
     }
     const ChainStage *first = &rest->stages[0], *last = &rest->stages[rest->left - 1];
-    put(features, transfers / rest->left / level);
-    put(features, worst / level);
-    put(features, reductions / rest->left / level);
-    put(features, largest / level);
-    put(features, 4 * (longest / level - 1));
-    put(features, 4 * (shortest / level - 1));
-    put(features, micro_batches * first->seconds / level - 1);
-    put(features, first->reduce / level);
-    put(features, last->reduce / level);
+    put_feature(features, transfers / rest->left / level);
+    put_feature(features, worst / level);
+    put_feature(features, reductions / rest->left / level);
+    put_feature(features, largest / level);
+    put_feature(features, 4 * (longest / level - 1));
+    put_feature(features, 4 * (shortest / level - 1));
+    put_feature(features, micro_batches * first->seconds / level - 1);
+    put_feature(features, first->reduce / level);
+    put_feature(features, last->reduce / level);
 }
 
 /* Features of the chain after the place, independent of a split. */
@@ -199,12 +199,12 @@ static void put_chain(float **features, const Rest *rest, double level) {
         least = fmin(least, chain->activation[k]);
     }
     double seconds = 2 * problem->micro_batches / problem->units[rest->units[1] - 1].outwards;
-    put(features, cuts > 0 ? sum / cuts * seconds / level : 0);
-    put(features, cuts > 0 ? least * seconds / level : 0);
-    put(features, lump * rest->left / rest->work);
-    put(features, second * rest->left / rest->work);
-    put(features, (double)cuts / CUT_AGENT_POINTS);
-    put(features, (double)rest->left / (cuts + 1));
+    put_feature(features, cuts > 0 ? sum / cuts * seconds / level : 0);
+    put_feature(features, cuts > 0 ? least * seconds / level : 0);
+    put_feature(features, lump * rest->left / rest->work);
+    put_feature(features, second * rest->left / rest->work);
+    put_feature(features, (double)cuts / CUT_AGENT_POINTS);
+    put_feature(features, (double)rest->left / (cuts + 1));
 }
 
 /* Writes the features of the devices of the rest and of the form of the pipeline. */
@@ -217,13 +217,13 @@ static void put_devices(float **features, const Rest *rest) {
         slowest = fmin(slowest, rate);
     }
     int32_t units = problem->unit_count - rest->unit;
-    put(features, (double)rest->left / 8);
-    put(features, 1.0 / rest->left);
-    put(features, (double)(rest->left - 1) / (problem->micro_batches + rest->left - 1));
-    put(features, (double)units / rest->left / 4);
-    put(features, (double)(units % rest->left) / rest->left);
-    put(features, slowest / fastest);
-    put(features, problem->groups[rest->unit][rest->units[1]].rate * rest->left / rest->rate - 1);
+    put_feature(features, (double)rest->left / 8);
+    put_feature(features, 1.0 / rest->left);
+    put_feature(features, (double)(rest->left - 1) / (problem->micro_batches + rest->left - 1));
+    put_feature(features, (double)units / rest->left / 4);
+    put_feature(features, (double)(units % rest->left) / rest->left);
+    put_feature(features, slowest / fastest);
+    put_feature(features, problem->groups[rest->unit][rest->units[1]].rate * rest->left / rest->rate - 1);
 }
 
 double features_fill(const ChainProblem *problem, int32_t place, int32_t unit, int32_t left,
@@ -240,16 +240,16 @@ double features_fill(const ChainProblem *problem, int32_t place, int32_t unit, i
     for (int32_t k = ALLOTMENTS - 1; k >= EQUAL; k--) {
         allot(&rest, k);
         share_out_work(&rest);
-        split(&rest, stage_work / 8);
+        split_rest(&rest, stage_work / 8);
         for (int32_t iteration = 0; iteration < CORRECTIONS; iteration++) {
             share_out(&rest);
-            splits[k] = split(&rest, stage_work / 8);
+            splits[k] = split_rest(&rest, stage_work / 8);
         }
     }
     share_out_work(&rest);
-    splits[WIDE] = split(&rest, stage_work / 4);
-    splits[NEAR] = split(&rest, stage_work / 8);
-    splits[BALANCED] = split(&rest, 0);
+    splits[WIDE] = split_rest(&rest, stage_work / 4);
+    splits[NEAR] = split_rest(&rest, stage_work / 8);
+    splits[BALANCED] = split_rest(&rest, 0);
     double best = INFINITY, shortest = INFINITY, fullest = INFINITY;
     for (int32_t k = 0; k < SPLITS; k++) {
         shortest = fmin(shortest, splits[k].length);
@@ -257,10 +257,10 @@ double features_fill(const ChainProblem *problem, int32_t place, int32_t unit, i
         if (splits[k].fullest <= 1) best = fmin(best, splits[k].length);
     }
     if (isinf(best)) best = shortest;
-    for (int32_t k = 0; k < SPLITS; k++) put(&next, 4 * (splits[k].length / best - 1));
-    put(&next, 4 * (1 - features_balanced_length(problem, place, unit, left) / best));
-    put(&next, fullest);
-    put(&next, splits[BALANCED].fullest);
+    for (int32_t k = 0; k < SPLITS; k++) put_feature(&next, 4 * (splits[k].length / best - 1));
+    put_feature(&next, 4 * (1 - features_balanced_length(problem, place, unit, left) / best));
+    put_feature(&next, fullest);
+    put_feature(&next, splits[BALANCED].fullest);
     put_waits(&next, &rest, level);
     put_chain(&next, &rest, level);
     put_devices(&next, &rest);

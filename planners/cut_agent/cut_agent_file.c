@@ -33,14 +33,14 @@ static const Column columns[] = {COLUMN(computation, DTYPE_F32, CUT_AGENT_POINTS
 #define COLUMN_COUNT ((int32_t)(sizeof(columns) / sizeof(*columns)))
 
 /* Reserves memory for `count` rows of a column; NULL if memory is exhausted. */
-static void *reserve(CutAgentFile *file, const Column *column, int64_t count, Arena *arena) {
+static void *reserve_rows(CutAgentFile *file, const Column *column, int64_t count, Arena *arena) {
     int64_t numbers = count * (column->width ? column->width : 1);
     char *place = (char *)file + column->place;
     if (column->type == DTYPE_F32) return *(float **)(void *)place = ARENA_ARRAY(arena, float, numbers);
     return *(int32_t **)(void *)place = ARENA_ARRAY(arena, int32_t, numbers);
 }
 
-static void put(const CutAgentFile *file, const CutAgentSet *set, int32_t row) {
+static void put_set(const CutAgentFile *file, const CutAgentSet *set, int32_t row) {
     const Chain *chain = &set->chain;
     for (int32_t i = 0; i < CUT_AGENT_POINTS; i++) {
         int64_t at = (int64_t)row * CUT_AGENT_POINTS + i;
@@ -74,7 +74,7 @@ AmStatus cut_agent_file_write(const char *path, uint64_t seed, int32_t count,
                                    .type = column->type,
                                    .rank = column->width ? 2 : 1,
                                    .dimensions = shapes[k],
-                                   .data = reserve(&file, column, count, &arena)};
+                                   .data = reserve_rows(&file, column, count, &arena)};
     }
     if (arena.failed || !set) {
         status = am_fail_memory(error, (int64_t)count * CUT_AGENT_POINTS * 4);
@@ -86,7 +86,7 @@ AmStatus cut_agent_file_write(const char *path, uint64_t seed, int32_t count,
             goto fail;
         }
         cut_agent_generate(set, seed, (uint64_t)row, false);
-        put(&file, set, row);
+        put_set(&file, set, row);
     }
     status = array_file_write(path, arrays, COLUMN_COUNT, NULL, error);
 fail:
@@ -109,7 +109,7 @@ static AmStatus read_column(CutAgentFile *file, ArrayFile *arrays, const Column 
             "array %s: expected %s of 1 to %d sets, as many as the other arrays have, in rows of %d",
             column->name, dtype_name(column->type), CUT_AGENT_FILE_MOST_SETS,
             column->width ? column->width : 1);
-    void *data = reserve(file, column, count, arena);
+    void *data = reserve_rows(file, column, count, arena);
     return data ? array_file_read(arrays, entry, data, error) : am_fail_memory(error, entry->bytes);
 }
 

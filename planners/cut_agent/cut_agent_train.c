@@ -1,8 +1,8 @@
 /* Trains the agent that cuts pipelines on generated sets, and writes checkpoints of the training.
  *
- * train() is the loop: begin_round() generates the sets of CUT_AGENT_ROUND episodes, run_round() plays them
- * side by side, store() puts the stages since the last exploration into the replay, and a fixed number of
- * updates follows. A phase begins with another learning rate.
+ * train_network() is the loop: begin_round() generates the sets of CUT_AGENT_ROUND episodes, run_round()
+ * plays them side by side, store_choices() puts the stages since the last exploration into the replay, and a
+ * fixed number of updates follows. A phase begins with another learning rate.
  */
 #include "planners/cut_agent/cut_agent_train.h"
 
@@ -98,7 +98,7 @@ static AmStatus begin_round(Trainer *trainer, Arena *arena, AmError *error) {
 }
 
 /* Returns one of the candidates that are nearly as good as the best. */
-static int32_t explore(Trainer *trainer, int32_t k, int32_t best) {
+static int32_t explore_candidates(Trainer *trainer, int32_t k, int32_t best) {
     const double *lengths = trainer->lengths[k];
     int32_t count = trainer->batch.states[k].candidate_count, near = 0;
     double most = lengths[best] * (1 + exploring_slack);
@@ -118,7 +118,7 @@ static AmStatus run_round(Trainer *trainer, AmError *error) {
             CutAgentState *state = &trainer->batch.states[k];
             if (chosen[k] < 0) continue;
             going = true;
-            if (state->chosen < trainer->exploring[k]) chosen[k] = explore(trainer, k, chosen[k]);
+            if (state->chosen < trainer->exploring[k]) chosen[k] = explore_candidates(trainer, k, chosen[k]);
             trainer->taken[k][state->chosen] = state->candidates[chosen[k]].rest;
             TRY(cut_agent_step(state, chosen[k], error));
         }
@@ -146,7 +146,7 @@ static double length_from(const Trainer *trainer, int32_t k, int32_t from) {
 }
 
 /* Stores the choices of an episode since its last exploration. */
-static AmStatus store(Trainer *trainer, int32_t k, AmError *error) {
+static AmStatus store_choices(Trainer *trainer, int32_t k, AmError *error) {
     const ChainPlan *plan = &trainer->batch.states[k].plan;
     for (int32_t s = plan->stages - 1; s > 0 && s >= trainer->exploring[k]; s--) {
         const CutAgentRest *taken = trainer->taken[k][s - 1];
@@ -166,7 +166,7 @@ static AmStatus store(Trainer *trainer, int32_t k, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus report(Trainer *trainer, AmError *error) {
+static AmStatus report_progress(Trainer *trainer, AmError *error) {
     const CutAgentTraining *training = trainer->training;
     CutAgentProgress progress = {.episodes = trainer->head.done,
                                  .episode_count = trainer->head.episodes,
@@ -179,7 +179,7 @@ static AmStatus report(Trainer *trainer, AmError *error) {
     return write_checkpoint(trainer, error);
 }
 
-static AmStatus train(Trainer *trainer, AmError *error) {
+static AmStatus train_network(Trainer *trainer, AmError *error) {
     const CutAgentTraining *training = trainer->training;
     Head *head = &trainer->head;
     search_watch_expect(training->watch, head->episodes - head->done);
@@ -191,14 +191,14 @@ static AmStatus train(Trainer *trainer, AmError *error) {
         }
         TRY(begin_round(trainer, &trainer->arena, error));
         TRY(run_round(trainer, error));
-        for (int32_t k = 0; k < CUT_AGENT_ROUND; k++) TRY(store(trainer, k, error));
+        for (int32_t k = 0; k < CUT_AGENT_ROUND; k++) TRY(store_choices(trainer, k, error));
         agent_learn(trainer->agent, UPDATES_PER_ROUND);
         TRY(agent_check(trainer->agent, error));
         head->done += CUT_AGENT_ROUND;
         search_watch_count(training->watch, CUT_AGENT_ROUND, NAN);
         arena_release(&trainer->arena, mark);
         if (training->report_every > 0 && head->done % training->report_every < CUT_AGENT_ROUND)
-            TRY(report(trainer, error));
+            TRY(report_progress(trainer, error));
     }
     return write_checkpoint(trainer, error);
 }
@@ -224,7 +224,7 @@ AmStatus cut_agent_train(Agent **agent, int64_t *done, const CutAgentTraining *t
     }
     if (training->resume) TRY_OR_FAIL(read_checkpoint(trainer, error));
     else TRY_OR_FAIL(begin_phase(trainer, error));
-    TRY_OR_FAIL(train(trainer, error));
+    TRY_OR_FAIL(train_network(trainer, error));
     *agent = trainer->agent;
     *done = trainer->head.done;
     trainer->agent = NULL;

@@ -23,7 +23,7 @@ typedef struct Downsets {
     bool is_too_large;
 } Downsets;
 
-static bool has(const uint64_t *set, int32_t node) {
+static bool has_node(const uint64_t *set, int32_t node) {
     return set[node / 64] >> (node % 64) & 1;
 }
 
@@ -70,7 +70,8 @@ static AmStatus list_downsets(Downsets *downsets, AmError *error) {
     for (int32_t k = 0; k < downsets->count && !downsets->is_too_large; k++) {
         const uint64_t *set = downsets->sets + (int64_t)k * words;
         for (int32_t node = 0; node < nodes; node++) {
-            if (has(set, node) || !contains(set, downsets->needed + (int64_t)node * words, words)) continue;
+            if (has_node(set, node) || !contains(set, downsets->needed + (int64_t)node * words, words))
+                continue;
             memcpy(next, set, 8 * (size_t)words);
             next[node / 64] |= (uint64_t)1 << (node % 64);
             add_set(downsets, next);
@@ -110,7 +111,7 @@ static AmStatus chain_of_downsets(Chain *chain, const Downsets *downsets, AmErro
     for (int32_t k = 0; k < downsets->count; k++) {
         ranked[k].set = k;
         for (int32_t n = 0; n < graph->node_count; n++) {
-            if (!has(downsets->sets + (int64_t)k * words, n)) continue;
+            if (!has_node(downsets->sets + (int64_t)k * words, n)) continue;
             ranked[k].work += graph->nodes[n].forward + graph->nodes[n].backward;
             ranked[k].size++;
         }
@@ -120,7 +121,7 @@ static AmStatus chain_of_downsets(Chain *chain, const Downsets *downsets, AmErro
         uint64_t *set = sets + (int64_t)place * words;
         memcpy(set, downsets->sets + (int64_t)ranked[place].set * words, 8 * (size_t)words);
         for (int32_t n = 0; n < graph->node_count; n++) {
-            if (!has(set, n)) continue;
+            if (!has_node(set, n)) continue;
             add_node(chain, place, &graph->nodes[n]);
             if (!contains(set, downsets->users + (int64_t)n * words, words))
                 chain->activation[place] += graph->nodes[n].activation;

@@ -167,7 +167,7 @@ static AmStatus read_lines(ProfileGraphReader *reader) {
 }
 
 /* Returns the place of a name in the table: of its node, or empty. */
-static int32_t *find(const ProfileGraphReader *reader, const char *name) {
+static int32_t *find_name(const ProfileGraphReader *reader, const char *name) {
     int32_t at = (int32_t)(hash_bytes(name, strlen(name), 0) % (uint64_t)reader->table_size);
     while (reader->table[at] && strcmp(reader->graph->nodes[reader->table[at] - 1].name, name) != 0)
         at = (at + 1) % reader->table_size;
@@ -180,7 +180,7 @@ static AmStatus index_names(ProfileGraphReader *reader) {
     reader->table = ARENA_ARRAY(reader->arena, int32_t, reader->table_size);
     if (!reader->table) return am_fail_memory(reader->error, 4 * (int64_t)reader->table_size);
     for (int32_t k = 0; k < graph->node_count; k++) {
-        int32_t *place = find(reader, graph->nodes[k].name);
+        int32_t *place = find_name(reader, graph->nodes[k].name);
         if (*place) {
             char what[128];
             snprintf(what, sizeof(what), "node %.100s is listed twice", graph->nodes[k].name);
@@ -200,7 +200,7 @@ static AmStatus resolve_edges(ProfileGraphReader *reader) {
         const char *line = reader->text + reader->places[edge];
         int32_t ends[2];
         for (int32_t k = 0; k < 2; k++) {
-            ends[k] = *find(reader, reader->ends[2 * edge + k]) - 1;
+            ends[k] = *find_name(reader, reader->ends[2 * edge + k]) - 1;
             if (ends[k] < 0)
                 return fail(reader, line, k ? "its consumer is not a node" : "its producer is not a node");
         }
