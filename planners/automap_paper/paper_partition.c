@@ -199,7 +199,7 @@ static void find_position(PartitionState *self) {
         self->position++;
 }
 
-static AmStatus reset(Environment *environment, AmError *error) {
+static AmStatus reset_partition(Environment *environment, AmError *error) {
     (void)error;
     PartitionState *self = (PartitionState *)environment;
     strict_undo(self->problem);
@@ -211,7 +211,7 @@ static AmStatus reset(Environment *environment, AmError *error) {
     return AM_OK;
 }
 
-static void observe(const Environment *environment, float *observation) {
+static void observe_partition(const Environment *environment, float *observation) {
     const PartitionState *self = (const PartitionState *)environment;
     int32_t count = self->shared.decision_count;
     for (int32_t k = 0; k < count; k++) observation[k] = self->status[self->decisions[k].members[0]];
@@ -223,7 +223,7 @@ static void mask(const Environment *environment, uint8_t *legal) {
     legal[0] = legal[1] = 1;
 }
 
-static int32_t decide(PartitionState *self, int32_t d, bool partition) {
+static int32_t decide_dimension(PartitionState *self, int32_t d, bool partition) {
     LinkageMember member = member_of(self, d);
     return partition ? strict_partition(self->problem, member.parameter, member.dimension)
                      : strict_replicate(self->problem, member.parameter, member.dimension);
@@ -235,7 +235,7 @@ static int32_t rule_out_holders(PartitionState *self, int32_t d) {
         const Decision *decision = &self->decisions[self->holders[k]];
         for (int32_t m = 0; m < decision->member_count; m++) {
             if (!may_split(self, decision->members[m])) continue;
-            int32_t conflict = decide(self, decision->members[m], false);
+            int32_t conflict = decide_dimension(self, decision->members[m], false);
             if (conflict >= 0) return conflict;
         }
     }
@@ -246,7 +246,7 @@ static int32_t rule_out_holders(PartitionState *self, int32_t d) {
 static int32_t decide_group(PartitionState *self, const Decision *decision, bool partition) {
     int32_t conflict = -1, narrowed = strict_narrowed_count(self->problem);
     for (int32_t m = 0; m < decision->member_count && conflict < 0; m++)
-        conflict = decide(self, decision->members[m], partition);
+        conflict = decide_dimension(self, decision->members[m], partition);
     for (; conflict < 0 && narrowed < strict_narrowed_count(self->problem); narrowed++) {
         int32_t variable = strict_narrowed(self->problem, narrowed);
         for (int32_t k = self->first_of[variable]; k < self->first_of[variable + 1] && conflict < 0; k++) {
@@ -277,7 +277,8 @@ static int32_t keep_best(PartitionState *self) {
     return -1;
 }
 
-static AmStatus step(Environment *environment, int32_t action, double *reward, bool *done, AmError *error) {
+static AmStatus step_partition(Environment *environment, int32_t action, double *reward, bool *done,
+                               AmError *error) {
     (void)error;
     PartitionState *self = (PartitionState *)environment;
     const Decision *decision = &self->decisions[self->position];
@@ -285,7 +286,7 @@ static AmStatus step(Environment *environment, int32_t action, double *reward, b
     if (self->has_linkage) {
         conflict = decide_group(self, decision, action == 1);
     } else {
-        conflict = decide(self, decision->members[0], action == 1);
+        conflict = decide_dimension(self, decision->members[0], action == 1);
         set_status(self, decision->members[0], action == 1 ? STATUS_PARTITIONED : STATUS_REPLICATED);
         self->position++;
     }
@@ -305,7 +306,7 @@ double paper_strategy_reward(const PaperStrategy *strategy) {
 
 AmStatus paper_partition_create(PaperPartition **partition, Arena *arena, const PlanContext *context,
                                 int32_t axis_size, StrictRoots roots, AmError *error) {
-    static const EnvironmentMethods methods = {reset, observe, mask, step};
+    static const EnvironmentMethods methods = {reset_partition, observe_partition, mask, step_partition};
     PartitionState *self = ARENA_ARRAY(arena, PartitionState, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     *self = (PartitionState){.shared = {.base = {.methods = &methods, .action_count = 2}},

@@ -177,7 +177,7 @@ double paper_pipeline_seconds(const PaperPipeline *pipeline, const PaperCut *cut
 
 /* ---- the environment ---- */
 
-static AmStatus reset(Environment *environment, AmError *error) {
+static AmStatus reset_cuts(Environment *environment, AmError *error) {
     (void)error;
     ((PipelineCutter *)environment)->cut_count = 0;
     return AM_OK;
@@ -210,7 +210,7 @@ static float squashed(double x) {
 }
 
 /* Writes the three features of a pivot, if it were the next cut. */
-static void describe(const PipelineCutter *self, int32_t pivot, float *features, int32_t stride) {
+static void describe_pivot(const PipelineCutter *self, int32_t pivot, float *features, int32_t stride) {
     PaperCut cuts[STAGES_MOST];
     Stage stages[STAGES_MOST];
     memcpy(cuts, self->cuts, sizeof *cuts * (size_t)self->cut_count);
@@ -231,7 +231,7 @@ static void describe(const PipelineCutter *self, int32_t pivot, float *features,
     features[2 * stride] = longest > 0 ? (float)(shortest / longest) : 0;
 }
 
-static void observe(const Environment *environment, float *observation) {
+static void observe_cuts(const Environment *environment, float *observation) {
     const PipelineCutter *self = (const PipelineCutter *)environment;
     int32_t width = environment->action_count;
     memset(observation, 0, sizeof *observation * (size_t)environment->observation_size);
@@ -239,11 +239,12 @@ static void observe(const Environment *environment, float *observation) {
     if (self->cut_count == self->shared.stage_count - 1) return;
     const Window *window = &self->windows[self->cut_count];
     for (int32_t k = 0; k < window->count; k++)
-        if (is_legal(self, window->pivots[k])) describe(self, window->pivots[k], &observation[k], width);
+        if (is_legal(self, window->pivots[k]))
+            describe_pivot(self, window->pivots[k], &observation[k], width);
 }
 
 /* Returns the reward of the pipeline when all cuts are made. */
-static double finish(PipelineCutter *self) {
+static double reward_of_cuts(PipelineCutter *self) {
     PaperPipeline *shared = &self->shared;
     Stage stages[STAGES_MOST];
     MemoryFit fit;
@@ -260,14 +261,15 @@ static double finish(PipelineCutter *self) {
     return -sqrt(shared->unit / seconds);
 }
 
-static AmStatus step(Environment *environment, int32_t action, double *reward, bool *done, AmError *error) {
+static AmStatus step_cuts(Environment *environment, int32_t action, double *reward, bool *done,
+                          AmError *error) {
     (void)error;
     PipelineCutter *self = (PipelineCutter *)environment;
     int32_t pivot = self->windows[self->cut_count].pivots[action];
     bool is_open = is_legal(self, pivot);
     if (is_open) self->cuts[self->cut_count++] = (PaperCut){pivot, self->device_of[pivot]};
     *done = !is_open || self->cut_count == self->shared.stage_count - 1;
-    *reward = !*done ? 0 : is_open ? finish(self) : -1;
+    *reward = !*done ? 0 : is_open ? reward_of_cuts(self) : -1;
     return AM_OK;
 }
 
@@ -394,7 +396,7 @@ static AmStatus check_cluster(const Cluster *cluster, AmError *error) {
 AmStatus paper_pipeline_create(PaperPipeline **pipeline, Arena *arena, const PaperChain *chain,
                                const Cluster *cluster, int32_t micro_batches, double memory_fraction,
                                AmError *error) {
-    static const EnvironmentMethods methods = {reset, observe, mask, step};
+    static const EnvironmentMethods methods = {reset_cuts, observe_cuts, mask, step_cuts};
     TRY(check_cluster(cluster, error));
     PipelineCutter *self = ARENA_ARRAY(arena, PipelineCutter, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
