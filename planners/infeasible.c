@@ -77,7 +77,7 @@ static AmStatus try_search(const RemedySearch *self, const Change *change, doubl
     return am_pass_error(status, &refusal, error);
 }
 
-static void add(RemedySearch *self, const char *kind, const char *change, double seconds) {
+static void add_remedy(RemedySearch *self, const char *kind, const char *change, double seconds) {
     text_append(self->line, "%s%s (a step of ",
                 json_array_size(self->found) ? ", or " : "; would fit: ", change);
     text_append_seconds(self->line, seconds);
@@ -150,7 +150,7 @@ static AmStatus relax_fraction(RemedySearch *self, AmError *error) {
             seconds = trial;
         }
     }
-    add(self, "memory", arena_format(self->arena, "--memory-fraction %.3g", fraction), seconds);
+    add_remedy(self, "memory", arena_format(self->arena, "--memory-fraction %.3g", fraction), seconds);
     return AM_OK;
 }
 
@@ -179,7 +179,7 @@ static AmStatus relax_memory(RemedySearch *self, AmError *error) {
     Text text = {0};
     text_append_string(&text, "devices of ");
     text_append_bytes_size(&text, bytes);
-    add(self, "memory", text.data ? text.data : "devices with more memory", seconds);
+    add_remedy(self, "memory", text.data ? text.data : "devices with more memory", seconds);
     text_free(&text);
     return AM_OK;
 }
@@ -243,7 +243,7 @@ static AmStatus relax_devices(RemedySearch *self, AmError *error) {
             seconds = trial;
         }
     }
-    add(self, "devices", arena_format(self->arena, "%d devices", found), seconds);
+    add_remedy(self, "devices", arena_format(self->arena, "%d devices", found), seconds);
     return AM_OK;
 }
 
@@ -257,8 +257,8 @@ static AmStatus relax_micro_batches(RemedySearch *self, AmError *error) {
         change.micro_batches = (int32_t)count;
         TRY(try_search(self, &change, &seconds, error));
         if (isnan(seconds)) continue;
-        add(self, "micro_batches", arena_format(self->arena, "--micro-batches %lld", (long long)count),
-            seconds);
+        add_remedy(self, "micro_batches", arena_format(self->arena, "--micro-batches %lld", (long long)count),
+                   seconds);
         return AM_OK;
     }
     return AM_OK;
@@ -270,7 +270,8 @@ static AmStatus relax_storage(RemedySearch *self, AmError *error) {
     if (change.kind != SPACE_OPERATOR) return AM_OK;
     change.kind = SPACE_SINGLE_STAGE;
     TRY(try_search(self, &change, &seconds, error));
-    if (!isnan(seconds)) add(self, "zero", "--space single_stage, which has the batch and ZeRO", seconds);
+    if (!isnan(seconds))
+        add_remedy(self, "zero", "--space single_stage, which has the batch and ZeRO", seconds);
     return AM_OK;
 }
 

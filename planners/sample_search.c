@@ -62,7 +62,7 @@ bool sample_is_allowed(const SearchOptions *options, const PlanContext *whole) {
 }
 
 /* Adds a candidate of the sample to a list, fastest first, unless it is there. */
-static void add(PlanCandidate *list, int32_t *count, const PlanCandidate *candidate) {
+static void add_candidate(PlanCandidate *list, int32_t *count, const PlanCandidate *candidate) {
     if (!candidate->plan || !candidate->fit.fits || *count == MOST_CANDIDATES) return;
     for (int32_t k = 0; k < *count; k++)
         if (list[k].plan == candidate->plan) return;
@@ -73,10 +73,10 @@ static void add(PlanCandidate *list, int32_t *count, const PlanCandidate *candid
 
 static int32_t list_candidates(PlanCandidate *list, const CandidatePool *pool) {
     int32_t count = 0;
-    add(list, &count, &pool->best);
-    for (int32_t k = 0; k < PLAN_ORIGIN_COUNT; k++) add(list, &count, &pool->of[k]);
-    for (int32_t k = 0; k < POOL_SHAPES; k++) add(list, &count, &pool->shapes[k]);
-    for (int32_t t = 0; t < TARGET_COUNT; t++) add(list, &count, &pool->on[t][0]);
+    add_candidate(list, &count, &pool->best);
+    for (int32_t k = 0; k < PLAN_ORIGIN_COUNT; k++) add_candidate(list, &count, &pool->of[k]);
+    for (int32_t k = 0; k < POOL_SHAPES; k++) add_candidate(list, &count, &pool->shapes[k]);
+    for (int32_t t = 0; t < TARGET_COUNT; t++) add_candidate(list, &count, &pool->on[t][0]);
     return count;
 }
 
@@ -290,7 +290,7 @@ static AmStatus climb_stages(SearchContext *self, AmError *error) {
 }
 
 /* Adds the best plan of one stage and one micro-batch with overrides, if it is near the best of all. */
-static AmStatus improve(SearchContext *self, AmError *error) {
+static AmStatus add_overridden_plan(SearchContext *self, AmError *error) {
     static const PlanOrigin parts[] = {PLAN_ORIGIN_SINGLE_STAGE, PLAN_ORIGIN_IMPROVEMENT,
                                        PLAN_ORIGIN_BASELINE};
     enum { PARTS = sizeof parts / sizeof *parts };
@@ -351,7 +351,7 @@ AmStatus sample_search(SearchContext *self, bool *is_done, AmError *error) {
     search_result_choose(result);
     if (result->plan) self->most_climbed = 0;
     if (!is_slow) TRY(climb_stages(self, error));
-    if (!is_slow) TRY(improve(self, error));
+    if (!is_slow) TRY(add_overridden_plan(self, error));
     result->interrupted = found.interrupted;
     *is_done = result->plan != NULL;
     if (result->plan) result->evaluations = result->plan->evaluations = self->budget.used;

@@ -79,7 +79,8 @@ void search_result_add(SearchResult *result, Plan *plan, PlanOrigin origin, cons
 
 /* Prepares climbs with the remaining budget; `is_allowed` is false if it is used up, or if the options
  * exclude them. */
-static AmStatus begin(bool *is_allowed, const SearchResult *result, SearchContext *self, AmError *error) {
+static AmStatus begin_climb(bool *is_allowed, const SearchResult *result, SearchContext *self,
+                            AmError *error) {
     PlanClimb *climb = &self->climb;
     *is_allowed = result->plan && !budget_is_over(&self->budget) && plan_climb_applies(climb->options);
     if (!*is_allowed) return AM_OK;
@@ -89,7 +90,7 @@ static AmStatus begin(bool *is_allowed, const SearchResult *result, SearchContex
 }
 
 /* Counts the evaluations of the climb and adds its plan. */
-static void end(SearchResult *result, SearchContext *self, Plan *plan) {
+static void end_climb(SearchResult *result, SearchContext *self, Plan *plan) {
     budget_return(&self->budget, self->climb.budget.used, self->climb.budget.is_cut);
     if (plan != result->plan) search_result_add(result, plan, PLAN_ORIGIN_IMPROVEMENT, NULL);
 }
@@ -125,7 +126,7 @@ static AmStatus climb_orders(Plan **plan, const SearchResult *result, SearchCont
 AmStatus search_add_climb(SearchResult *result, SearchContext *self, bool has_rival, AmError *error) {
     bool is_allowed;
     Plan *plan = result->plan;
-    TRY(begin(&is_allowed, result, self, error));
+    TRY(begin_climb(&is_allowed, result, self, error));
     if (!is_allowed) return AM_OK;
     bool is_short = self->most_climbed > 0 && budget_left(&self->climb.budget) > self->most_climbed;
     if (is_short) budget_set_cap(&self->climb.budget, self->most_climbed);
@@ -134,7 +135,7 @@ AmStatus search_add_climb(SearchResult *result, SearchContext *self, bool has_ri
                             : plan_climb(&plan, &self->climb, 0, self->arena, error);
     if (status == AM_OK) status = climb_orders(&plan, result, self, error);
     if (is_short) self->climb.budget.is_cut = false; /* the budget of the search is not over */
-    end(result, self, plan);
+    end_climb(result, self, plan);
     return status;
 }
 
@@ -142,9 +143,9 @@ AmStatus search_add_restarts(SearchResult *result, SearchContext *self, int64_t 
                              AmError *error) {
     bool is_allowed;
     Plan *plan = result->plan;
-    TRY(begin(&is_allowed, result, self, error));
+    TRY(begin_climb(&is_allowed, result, self, error));
     if (!is_allowed) return AM_OK;
     AmStatus status = plan_restarts(&plan, &self->climb, size, seed, self->arena, error);
-    end(result, self, plan);
+    end_climb(result, self, plan);
     return status;
 }

@@ -34,7 +34,7 @@ typedef struct StrategySearch {
 } StrategySearch;
 
 /* Notes why a strategy is no candidate; other failures end the search. */
-static AmStatus refuse(StrategySearch *self, AmStatus status, const AmError *why, AmError *error) {
+static AmStatus note_refusal(StrategySearch *self, AmStatus status, const AmError *why, AmError *error) {
     if (status == AM_OK) return AM_OK;
     if (status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) {
         if (self->refusal.code == AM_OK) self->refusal = *why;
@@ -49,7 +49,7 @@ static bool has_zero(const StrategySearch *self, int32_t level) {
 }
 
 /* Simulates a strategy; adds it to the result if it fits and the exporter accepts it. */
-static AmStatus price(StrategySearch *self, PricedStrategy *priced, AmError *error) {
+static AmStatus price_strategy(StrategySearch *self, PricedStrategy *priced, AmError *error) {
     SearchContext *search = self->search;
     SearchResult *result = search->result;
     const SearchOptions *options = search->options;
@@ -72,7 +72,7 @@ static AmStatus price(StrategySearch *self, PricedStrategy *priced, AmError *err
     if (status == AM_OK && search_check_plan(options, plan, &why) != AM_OK) status = AM_ERROR_INFEASIBLE;
     if (status != AM_OK) {
         arena_release(search->arena, mark);
-        return refuse(self, status, &why, error);
+        return note_refusal(self, status, &why, error);
     }
     search->budget.used++;
     priced->fit = simulation->fit;
@@ -87,7 +87,7 @@ static AmStatus price(StrategySearch *self, PricedStrategy *priced, AmError *err
     if (status != AM_OK) {
         priced->seconds = INFINITY;
         arena_release(search->arena, mark);
-        return refuse(self, status, &why, error);
+        return note_refusal(self, status, &why, error);
     }
     plan->searcher = searcher_name(options->searcher);
     plan->space = plan_space_name(options->kind);
@@ -107,7 +107,7 @@ static bool is_better(const PricedStrategy *a, const PricedStrategy *b) {
 static AmStatus try_change(StrategySearch *self, PricedStrategy *best, const Strategy *changed,
                            AmError *error) {
     PricedStrategy priced = {.strategy = *changed};
-    TRY(price(self, &priced, error));
+    TRY(price_strategy(self, &priced, error));
     if (is_better(&priced, best)) *best = priced;
     return AM_OK;
 }
@@ -120,7 +120,7 @@ static AmStatus climb_numbers(StrategySearch *self, PricedStrategy *best, int32_
     for (int32_t k = from + step; k >= 0 && k < self->number_count; k += step) {
         PricedStrategy changed = {.strategy = best->strategy};
         changed.strategy.micro_batches = self->numbers[k];
-        TRY(price(self, &changed, error));
+        TRY(price_strategy(self, &changed, error));
         if (is_better(&changed, best)) *best = changed;
         else if (isfinite(changed.seconds)) return AM_OK;
     }
@@ -140,7 +140,7 @@ static AmStatus add_split(StrategySearch *self, int32_t tensor, int32_t stages, 
     int32_t from = 0;
     while (from + 1 < self->number_count && self->numbers[from] < stages) from++;
     best.strategy.micro_batches = self->numbers[from];
-    TRY(price(self, &best, error));
+    TRY(price_strategy(self, &best, error));
     TRY(climb_numbers(self, &best, from, 1, error));
     if (best.strategy.micro_batches == self->numbers[from]) TRY(climb_numbers(self, &best, from, -1, error));
     int32_t at = self->split_count;
@@ -153,7 +153,7 @@ static AmStatus add_split(StrategySearch *self, int32_t tensor, int32_t stages, 
 
 /* ---- other choices ---- */
 
-static AmStatus refine(StrategySearch *self, PricedStrategy *best, AmError *error) {
+static AmStatus refine_strategy(StrategySearch *self, PricedStrategy *best, AmError *error) {
     const Strategy split = best->strategy;
     Strategy changed = split;
     for (int32_t level = 1; split.data > 1 && level <= ZERO_LEVELS; level++) {
@@ -189,7 +189,7 @@ static AmStatus recompute_less(StrategySearch *self, PricedStrategy *best, AmErr
     while (fits - lacks > 1) {
         PricedStrategy fewer = *best;
         fewer.strategy.recomputed_layers = (fits + lacks) / 2;
-        TRY(price(self, &fewer, error));
+        TRY(price_strategy(self, &fewer, error));
         if (is_better(&fewer, best)) *best = fewer;
         if (fewer.fit.fits) fits = fewer.strategy.recomputed_layers;
         else lacks = fewer.strategy.recomputed_layers;
@@ -218,12 +218,12 @@ static AmStatus recompute(StrategySearch *self, const PricedStrategy *split, AmE
     PricedStrategy best = *split, selective = *split;
     TRY(recompute_layers(self, &best, &split->strategy, 0, error));
     if (best.strategy.recomputed_layers > 0) {
-        TRY(refine(self, &best, error));
+        TRY(refine_strategy(self, &best, error));
         if (best.fit.fits) TRY(recompute_less(self, &best, error));
     }
     for (int32_t k = 0; target->selective[k] && !selective.fit.fits; k++)
         TRY(recompute_layers(self, &selective, &split->strategy, target->selective[k], error));
-    return selective.fit.fits ? refine(self, &selective, error) : AM_OK;
+    return selective.fit.fits ? refine_strategy(self, &selective, error) : AM_OK;
 }
 
 /* ---- random strategies ---- */
@@ -235,7 +235,7 @@ static int32_t random_divisor(Random *random, int32_t of) {
     return divisors[random_below(random, count)];
 }
 
-static AmStatus draw(StrategySearch *self, AmError *error) {
+static AmStatus draw_strategies(StrategySearch *self, AmError *error) {
     const SearchContext *search = self->search;
     int32_t devices = search->cluster->device_count;
     int64_t wanted = search->options->limits.evaluations > 0 ? search->options->limits.evaluations : 1;
@@ -263,7 +263,7 @@ static AmStatus draw(StrategySearch *self, AmError *error) {
                 target_row(search->options->request->constraints.target)
                     ->selective[random_below(&random, TARGET_SELECTIVE)];
         }
-        TRY(price(self, &drawn, error));
+        TRY(price_strategy(self, &drawn, error));
     }
     return AM_OK;
 }
@@ -277,7 +277,7 @@ static AmStatus search_splits(StrategySearch *self, AmError *error) {
             if (devices % (tensor * stages) == 0) TRY(add_split(self, tensor, stages, error));
     for (int32_t k = 0; (k < REFINED || !self->search->result->plan) && k < self->split_count; k++) {
         PricedStrategy refined = self->splits[k];
-        if (isfinite(refined.seconds)) TRY(refine(self, &refined, error));
+        if (isfinite(refined.seconds)) TRY(refine_strategy(self, &refined, error));
     }
     for (int32_t k = 0, tried = 0; self->layers > 0 && tried < REFINED && k < self->split_count; k++) {
         /* Recomputation, which takes time, may make a split that does not fit the best plan. */
@@ -314,7 +314,7 @@ AmStatus search_strategies(SearchContext *self, AmError *error) {
             (BaselineResult){.seconds = NAN, .reason = "not priced: strategies are searched"};
     search_watch_phase(request->callbacks.watch, SEARCH_PHASE_PIPELINES);
     TRY(count_layers(&search, error));
-    if (self->options->searcher == SEARCHER_RANDOM) TRY(draw(&search, error));
+    if (self->options->searcher == SEARCHER_RANDOM) TRY(draw_strategies(&search, error));
     else TRY(search_splits(&search, error));
     result->evaluations = self->budget.used;
     if (result->plan) {

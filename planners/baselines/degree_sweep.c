@@ -220,7 +220,7 @@ typedef struct PricedStrategy {
     Simulation **simulation;
 } PricedStrategy;
 
-static AmStatus price(void *user, ScheduleKind schedule, AmError *error) {
+static AmStatus price_schedule(void *user, ScheduleKind schedule, AmError *error) {
     const PricedStrategy *priced = user;
     const DegreeSweep *self = priced->sweep;
     SweepTask *task = priced->task;
@@ -249,7 +249,7 @@ static AmStatus simulate_strategy(const DegreeSweep *self, SweepTask *task, Plan
     bool is_fixed = task->schedule != SCHEDULE_KINDS;
     ScheduleKind schedule = schedule_first(NULL, plan->stage_count > 1 && task->in->alternates);
     if (is_fixed) schedule = task->schedule;
-    return schedule_simulate(&schedule, is_fixed, price, &priced, error);
+    return schedule_simulate(&schedule, is_fixed, price_schedule, &priced, error);
 }
 
 /* Makes all of the plan but the schedule, in the task's scratch memory; or sets `task->row.reason`. */
@@ -329,7 +329,7 @@ static int compare_rows(const void *left, const void *right) {
 }
 
 /* Returns the first failure of the tasks; without one, adds up rows and sums. */
-static AmStatus collect(Sweep *result, const DegreeSweep *self, Arena *arena, AmError *error) {
+static AmStatus collect_rows(Sweep *result, const DegreeSweep *self, Arena *arena, AmError *error) {
     result->rows = ARENA_ARRAY(arena, SweepRow, self->task_count);
     if (!result->rows) return am_fail_memory(error, self->task_count);
     for (int32_t k = 0; k < self->task_count; k++) {
@@ -383,7 +383,7 @@ static AmStatus run_all(Sweep *result, DegreeSweep *self, Arena *arena, AmError 
     TRY(list_tasks(self, arena, error));
     search_watch_expect(options->watch, self->task_count);
     parallel_for(self->task_count, options->threads, strategy_task, self);
-    return collect(result, self, arena, error);
+    return collect_rows(result, self, arena, error);
 }
 
 AmStatus sweep(Sweep *result, Arena *arena, const PlanContext *whole, const Cluster *cluster,

@@ -203,7 +203,7 @@ typedef struct PricedPipeline {
     Simulation **simulation;
 } PricedPipeline;
 
-static AmStatus price(void *user, ScheduleKind schedule, AmError *error) {
+static AmStatus price_schedule(void *user, ScheduleKind schedule, AmError *error) {
     const PricedPipeline *priced = user;
     const Pipelines *self = priced->pipelines;
     const StopSignal stop = {.interrupted = self->options->request->callbacks.interrupted};
@@ -226,7 +226,7 @@ static AmStatus price_schedules(Pipelines *self, Arena *arena, Plan *plan, Simul
     ScheduleKind schedule = schedule_first(wanted, alternates);
     if (schedule == SCHEDULE_KINDS)
         return am_fail(error, AM_ERROR_USAGE, "", "a pipeline has no schedule %.60s", wanted);
-    return schedule_simulate(&schedule, wanted != NULL, price, &priced, error);
+    return schedule_simulate(&schedule, wanted != NULL, price_schedule, &priced, error);
 }
 
 static bool has_tensor_axis(const Pipelines *self) {

@@ -74,7 +74,7 @@ static bool has_batch(const WorkFinder *self, int32_t i) {
 /* ---- groups ---- */
 
 /* Adds a weight to those of a value. */
-static void join(int32_t *weight, int32_t other) {
+static void add_weight(int32_t *weight, int32_t other) {
     if (other == NO_WEIGHT || *weight == other) return;
     *weight = *weight == NO_WEIGHT ? other : SEVERAL_WEIGHTS;
 }
@@ -86,14 +86,14 @@ static void find_weights(WorkFinder *self) {
     for (int32_t p = 0; p < self->roles->parameter_count; p++) {
         const IrParameter *parameter = &self->roles->parameters[p];
         if (parameter->role != IR_ROLE_WEIGHT || parameter->output < 0) continue;
-        join(&self->weight[self->context->rules->alias[self->roles->outputs[parameter->output]]], p);
+        add_weight(&self->weight[self->context->rules->alias[self->roles->outputs[parameter->output]]], p);
     }
     for (int32_t i = count - 1; i >= 0; i--) {
         if (!self->split_options->live[i] || ir_phase_is_with_forward(self->roles->phases[i]) ||
             ir_is_scalar(&ir_instruction(self->module, i)->shape))
             continue;
         for (int32_t k = 0; k < split_options_operand_count(self->split_options, i); k++)
-            join(&self->weight[split_options_operand(self->split_options, i, k)], self->weight[i]);
+            add_weight(&self->weight[split_options_operand(self->split_options, i, k)], self->weight[i]);
     }
 }
 

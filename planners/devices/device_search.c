@@ -82,7 +82,7 @@ static double value_of(const DeviceSearch *self, int32_t choice, double seconds)
 }
 
 /* Takes the plan of a choice if it is better than the best so far. */
-static void take(DeviceSearch *self, int32_t choice, const SearchResult *found) {
+static void take_if_better(DeviceSearch *self, int32_t choice, const SearchResult *found) {
     SearchResult *best = self->result;
     const SearchResult before = *best;
     if (!found->plan) return;
@@ -164,7 +164,7 @@ static AmStatus try_part(DeviceSearch *self, int32_t choice, const Cluster *part
     search_limit_seconds(&options, &self->budget.stop);
     AmStatus status = search_choice(&found, self, choice, part, &options, &refusal);
     budget_return(&self->budget, found.evaluations, false);
-    if (status == AM_OK) take(self, choice, &found);
+    if (status == AM_OK) take_if_better(self, choice, &found);
     if (isnan(self->seconds[choice])) self->seconds[choice] = INFINITY;
     if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;
     return am_pass_error(status, &refusal, error);

@@ -147,7 +147,7 @@ void explain_close(Explainer *self) {
     self->documents.count = 0;
 }
 
-static AmStatus explain(Explainer *self) {
+static AmStatus explain_sections(Explainer *self) {
     TRY(self->options->without_changes ? describe_plan(self) : explain_list_changes(self));
     if (self->options->with_timeline) TRY(explain_timeline(self));
     TRY(explain_loops(self));
@@ -171,7 +171,7 @@ AmStatus explain_plan(Explanation **explanation, Arena *arena, PlanContext *cont
                       .result = ARENA_ARRAY(arena, Explanation, 1),
                       .error = error ? error : &failure};
     if (!self.result) return am_fail_memory(error, (int64_t)sizeof *self.result);
-    AmStatus status = explain(&self);
+    AmStatus status = explain_sections(&self);
     if (status == AM_OK && arena->failed) status = am_fail_memory(error, 0);
     if (status == AM_OK && self.stop && stop_wanted(self.stop))
         status = am_fail(error, AM_INTERRUPTED, "", "interrupted");

@@ -205,7 +205,7 @@ static AmStatus check_weights(const TrainerReader *self) {
 
 /* ---- the degrees ---- */
 
-static AmStatus check(TrainerReader *self, const Cluster *cluster) {
+static AmStatus check_plan(TrainerReader *self, const Cluster *cluster) {
     TRY(target_check_module(self->target, self->context, self->error));
     TRY(target_check_plan(self->target, self->plan, self->error));
     TRY(find_axes(self));
@@ -244,7 +244,7 @@ AmStatus trainer_plan_read(TrainerPlan *degrees, Arena *arena, Target target, co
                           .error = error};
     Cluster *cluster;
     TRY(cluster_from_json(&cluster, arena, plan->cluster_description, "the plan", error));
-    AmStatus status = check(&self, cluster);
+    AmStatus status = check_plan(&self, cluster);
     cluster_free(cluster);
     TRY(status);
     *degrees = (TrainerPlan){.data = self.sizes[TRAINER_DATA],

@@ -112,7 +112,7 @@ static AmStatus list_cuts(Mover *self) {
 
 /* Matches cuts with places. least[c][k]: sum of distances of cuts up to c with cut c at place k; from[c][k]:
  * the place of the cut before. */
-static AmStatus match(Mover *self) {
+static AmStatus match_cuts(Mover *self) {
     int32_t cuts = self->cut_count, places = self->place_count;
     double *least = ARENA_ARRAY(self->arena, double, (int64_t)cuts *places + 1);
     int32_t *from = ARENA_ARRAY(self->arena, int32_t, (int64_t)cuts * places + 1);
@@ -197,7 +197,7 @@ AmStatus plan_with_whole_layers(Plan **moved, int32_t *moved_count, Arena *arena
     }
     TRY(list_places(&self));
     TRY(list_cuts(&self));
-    TRY(evenly ? match_evenly(&self) : match(&self));
+    TRY(evenly ? match_evenly(&self) : match_cuts(&self));
     TRY(make_plan(&self, moved));
     *moved_count = 0;
     for (int32_t c = 0; c < self.cut_count; c++) *moved_count += self.chosen[c] != self.cuts[c];

@@ -503,7 +503,7 @@ static AmStatus pin_table(const LayerCosts *self, LayerTable *table, StageProble
     return AM_OK;
 }
 
-static AmStatus fill(const LayerCosts *self, LayerTable *table, Arena *scratch, AmError *error) {
+static AmStatus fill_table(const LayerCosts *self, LayerTable *table, Arena *scratch, AmError *error) {
     StageProblem problem = *self->problem;
     AxisPlan axis_plan;
     PlanStage stage;
@@ -540,7 +540,7 @@ static void fill_task(void *user, int32_t k) {
     LayerTable *table = &tasks->tables[k];
     if (stop_wanted(&tasks->costs->stop)) return;
     Arena *scratch = scratch_take(tasks->costs->scratch);
-    table->status = fill(tasks->costs, table, scratch, &table->error);
+    table->status = fill_table(tasks->costs, table, scratch, &table->error);
     scratch_give(tasks->costs->scratch, scratch);
 }
 

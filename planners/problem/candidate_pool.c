@@ -118,7 +118,7 @@ static void add_kinds(CandidatePool *pool, const PlanCandidate *candidate) {
     add_kind(pool->structures, POOL_STRUCTURES, plan_has_same_structure, candidate);
 }
 
-static void add(CandidatePool *pool, const PlanCandidate *candidate) {
+static void add_candidate(CandidatePool *pool, const PlanCandidate *candidate) {
     PlanCandidate *of = &pool->of[candidate->origin];
     if (candidate_is_better(candidate, of)) *of = *candidate;
     if (candidate_is_better(candidate, &pool->best)) pool->best = *candidate;
@@ -126,7 +126,7 @@ static void add(CandidatePool *pool, const PlanCandidate *candidate) {
 
 void pool_add(CandidatePool *pool, Plan *plan, const MemoryFit *fit, PlanOrigin origin, const char *note) {
     const PlanCandidate candidate = {plan, plan->predicted_step_seconds, *fit, origin, note};
-    add(pool, &candidate);
+    add_candidate(pool, &candidate);
     for (int32_t target = 0; target < TARGET_COUNT && candidate.fit.fits; target++)
         if (target_check_plan((Target)target, candidate.plan, NULL) == AM_OK)
             add_on(pool->on[target], &candidate);
@@ -134,9 +134,9 @@ void pool_add(CandidatePool *pool, Plan *plan, const MemoryFit *fit, PlanOrigin 
 }
 
 void pool_merge(CandidatePool *pool, const CandidatePool *other) {
-    if (other->best.plan) add(pool, &other->best);
+    if (other->best.plan) add_candidate(pool, &other->best);
     for (int32_t k = 0; k < PLAN_ORIGIN_COUNT; k++)
-        if (other->of[k].plan) add(pool, &other->of[k]);
+        if (other->of[k].plan) add_candidate(pool, &other->of[k]);
     for (int32_t target = 0; target < TARGET_COUNT; target++)
         for (int32_t k = 0; k < POOL_OF_TARGET && other->on[target][k].plan; k++)
             add_on(pool->on[target], &other->on[target][k]);
@@ -146,7 +146,7 @@ void pool_merge(CandidatePool *pool, const CandidatePool *other) {
         add_kinds(pool, &other->structures[k]);
 }
 
-static bool has(const PlanCandidate *of, int32_t count, const Plan *plan) {
+static bool has_plan(const PlanCandidate *of, int32_t count, const Plan *plan) {
     for (int32_t k = 0; k < count; k++)
         if (of[k].plan == plan) return true;
     return false;
@@ -154,10 +154,10 @@ static bool has(const PlanCandidate *of, int32_t count, const Plan *plan) {
 
 bool pool_has(const CandidatePool *pool, const Plan *plan) {
     for (int32_t target = 0; target < TARGET_COUNT; target++)
-        if (has(pool->on[target], POOL_OF_TARGET, plan)) return true;
-    return pool->best.plan == plan || has(pool->of, PLAN_ORIGIN_COUNT, plan) ||
-           has(pool->shapes, POOL_SHAPES, plan) || has(pool->orders, POOL_ORDERS, plan) ||
-           has(pool->structures, POOL_STRUCTURES, plan);
+        if (has_plan(pool->on[target], POOL_OF_TARGET, plan)) return true;
+    return pool->best.plan == plan || has_plan(pool->of, PLAN_ORIGIN_COUNT, plan) ||
+           has_plan(pool->shapes, POOL_SHAPES, plan) || has_plan(pool->orders, POOL_ORDERS, plan) ||
+           has_plan(pool->structures, POOL_STRUCTURES, plan);
 }
 
 Plan *pool_best(const CandidatePool *pool) {

@@ -466,13 +466,13 @@ static AmStatus evaluate_in(const StageProblem *self, Arena *scratch, Evaluation
 }
 
 /* Assigns, lowers and prices an axis plan. Leaves the problem unchanged, so that threads may call it. */
-static void evaluate(const StageProblem *self, Evaluation *evaluation) {
+static void evaluate_plan(const StageProblem *self, Evaluation *evaluation) {
     Arena *scratch = scratch_take(self->scratch);
     evaluation->status = evaluate_in(self, scratch, evaluation, &evaluation->error);
     scratch_give(self->scratch, scratch);
 }
 
-static AmStatus keep(StageProblem *self, const Evaluation *evaluation, AmError *error) {
+static AmStatus keep_price(StageProblem *self, const Evaluation *evaluation, AmError *error) {
     TRY(am_pass_error(evaluation->status, &evaluation->error, error));
     /* Others of its batch may have come to the same plan. */
     bool is_repeat = price_memo_find(&self->priced.plans, evaluation->key) != NULL;
@@ -505,8 +505,8 @@ AmStatus problem_price(StageProblem *self, const AxisPlan *axis_plan, PlanPrice 
         return AM_OK;
     }
     Evaluation evaluation = {.axis_plan = *axis_plan};
-    evaluate(self, &evaluation);
-    TRY(keep(self, &evaluation, error));
+    evaluate_plan(self, &evaluation);
+    TRY(keep_price(self, &evaluation, error));
     *price = evaluation.price;
     return AM_OK;
 }
@@ -519,7 +519,7 @@ typedef struct Batch {
 
 static void evaluate_one(void *user, int32_t k) {
     Batch *batch = user;
-    evaluate(batch->problem, &batch->evaluations[k]);
+    evaluate_plan(batch->problem, &batch->evaluations[k]);
 }
 
 AmStatus problem_price_batch(StageProblem *self, const AxisPlan *axis_plans, int32_t count, AmError *error) {
@@ -542,7 +542,7 @@ AmStatus problem_price_batch(StageProblem *self, const AxisPlan *axis_plans, int
     int32_t threads = self->context->rules->count < WORTH_THREADS ? 1 : 0;
     parallel_for(batch->count, threads, evaluate_one, batch);
     for (int32_t k = 0; k < batch->count && status == AM_OK; k++)
-        status = keep(self, &batch->evaluations[k], error);
+        status = keep_price(self, &batch->evaluations[k], error);
     free(batch);
     return status;
 }
