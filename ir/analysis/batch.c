@@ -34,7 +34,7 @@ typedef struct Batch {
     bool *has_weight;
 } Batch;
 
-static int32_t find(const Batch *batch, int64_t node) {
+static int32_t root_of(const Batch *batch, int64_t node) {
     return union_find_root(batch->parents, (int32_t)node);
 }
 
@@ -47,7 +47,7 @@ static void tie(const Batch *batch, int32_t value, int64_t d, int32_t other, int
     const IrShape *a = shape_of(batch, value), *b = shape_of(batch, other);
     if (a->type == DTYPE_TUPLE || b->type == DTYPE_TUPLE || batch->free[value] || batch->free[other]) return;
     if (d < 0 || e < 0 || d >= a->rank || e >= b->rank) return;
-    batch->parents[find(batch, batch->first[value] + d)] = find(batch, batch->first[other] + e);
+    batch->parents[root_of(batch, batch->first[value] + d)] = root_of(batch, batch->first[other] + e);
 }
 
 /* Ties all dimensions that have equal sizes in both, position by position. */
@@ -233,7 +233,7 @@ static void tie_instruction(const Batch *batch, int32_t value) {
 /* Counts a class once per dot; a contraction counts negatively. */
 static void count_dimension(const Batch *batch, int32_t value, int64_t dimension, int32_t dot, int32_t sign) {
     if (batch->free[value] || dimension < 0 || dimension >= shape_of(batch, value)->rank) return;
-    int32_t class = find(batch, batch->first[value] + dimension);
+    int32_t class = root_of(batch, batch->first[value] + dimension);
     if (batch->stamp[class] == dot + 1) return;
     batch->stamp[class] = dot + 1;
     batch->score[class] += sign;
@@ -263,7 +263,7 @@ static int32_t choose_class(const Batch *batch, const IrComputation *entry, cons
         int32_t value = entry->parameters[p];
         const IrShape *shape = shape_of(batch, value);
         for (int32_t d = 0; is_candidate[p] && shape->type != DTYPE_TUPLE && d < shape->rank; d++) {
-            int32_t class = find(batch, batch->first[value] + d);
+            int32_t class = root_of(batch, batch->first[value] + d);
             if (batch->has_weight[class] || class == best) continue;
             if (best < 0 || batch->score[class] > batch->score[best] ||
                 (batch->score[class] == batch->score[best] && batch->leading[class] > batch->leading[best]))
@@ -319,15 +319,15 @@ AmStatus ir_find_batch(bool *is_data, Arena *arena, const IrFlowGraph *graph, co
         const IrShape *shape = shape_of(&batch, value);
         if (shape->type == DTYPE_TUPLE) continue;
         for (int32_t d = 0; d < shape->rank && is_weight[p]; d++)
-            batch.has_weight[find(&batch, batch.first[value] + d)] = true;
-        if (is_candidate[p] && shape->rank > 0) batch.leading[find(&batch, batch.first[value])]++;
+            batch.has_weight[root_of(&batch, batch.first[value] + d)] = true;
+        if (is_candidate[p] && shape->rank > 0) batch.leading[root_of(&batch, batch.first[value])]++;
     }
     int32_t chosen = choose_class(&batch, entry, is_candidate);
     for (int32_t p = 0; p < entry->parameter_count && chosen >= 0; p++) {
         int32_t value = entry->parameters[p];
         const IrShape *shape = shape_of(&batch, value);
         for (int32_t d = 0; is_candidate[p] && shape->type != DTYPE_TUPLE && d < shape->rank; d++)
-            if (find(&batch, batch.first[value] + d) == chosen) is_data[p] = true;
+            if (root_of(&batch, batch.first[value] + d) == chosen) is_data[p] = true;
     }
     return AM_OK;
 }

@@ -56,7 +56,7 @@ typedef struct LoopFinder {
 
 static const Linear unknown = {.element = NONE};
 
-static Linear evaluate(LoopFinder *finder, const Frame *frame, int32_t value);
+static Linear evaluate_value(LoopFinder *finder, const Frame *frame, int32_t value);
 
 static int32_t see_through(const LoopFinder *finder, int32_t value) {
     for (int32_t k = 0; k < MAX_HANDED_ON; k++) {
@@ -101,12 +101,13 @@ static Linear parameter_element(LoopFinder *finder, const Frame *frame, int32_t 
 
 /* Returns element k of the tuple `value`, or the value itself (WHOLE). */
 static Linear element_of(LoopFinder *finder, const Frame *frame, int32_t value, int32_t k) {
-    if (k == WHOLE) return evaluate(finder, frame, value);
+    if (k == WHOLE) return evaluate_value(finder, frame, value);
     if (--finder->looks_left < 0) return unknown;
     value = see_through(finder, value);
     const IrInstruction *tuple = ir_instruction(finder->module, value);
     switch (tuple->opcode) {
-    case IR_TUPLE: return k < tuple->operand_count ? evaluate(finder, frame, tuple->operands[k]) : unknown;
+    case IR_TUPLE:
+        return k < tuple->operand_count ? evaluate_value(finder, frame, tuple->operands[k]) : unknown;
     case IR_PARAMETER: return parameter_element(finder, frame, value, k);
     case IR_WHILE:
         if (!is_invariant(finder, tuple, k)) return unknown;
@@ -156,7 +157,7 @@ static bool in_bounds(int64_t value) {
 }
 
 /* Returns factor * a + b; unknown if they are of different elements. */
-static Linear combine(Linear a, int64_t factor, Linear b) {
+static Linear combine_linear(Linear a, int64_t factor, Linear b) {
     Linear result = {.is_known = true};
     if (!a.is_known || !b.is_known) return unknown;
     if (a.element != NONE && b.element != NONE && a.element != b.element) return unknown;
@@ -176,25 +177,25 @@ static Linear extreme(Linear a, Linear b, bool least) {
 }
 
 /* Evaluates an operator as a linear function of the loop's counter. */
-static Linear apply(LoopFinder *finder, const Frame *frame, const IrInstruction *instruction) {
+static Linear apply_operator(LoopFinder *finder, const Frame *frame, const IrInstruction *instruction) {
     const Linear zero = {.is_known = true, .element = NONE};
-    Linear a = evaluate(finder, frame, instruction->operands[0]);
-    if (instruction->opcode == IR_NEGATE) return combine(a, -1, zero);
-    Linear b = evaluate(finder, frame, instruction->operands[1]);
+    Linear a = evaluate_value(finder, frame, instruction->operands[0]);
+    if (instruction->opcode == IR_NEGATE) return combine_linear(a, -1, zero);
+    Linear b = evaluate_value(finder, frame, instruction->operands[1]);
     switch (instruction->opcode) {
-    case IR_ADD: return combine(a, 1, b);
-    case IR_SUBTRACT: return combine(b, -1, a);
+    case IR_ADD: return combine_linear(a, 1, b);
+    case IR_SUBTRACT: return combine_linear(b, -1, a);
     case IR_MULTIPLY:
         if (!a.is_known || !b.is_known) return unknown;
-        if (b.element == NONE) return combine(a, b.offset, zero);
-        return a.element == NONE ? combine(b, a.offset, zero) : unknown;
+        if (b.element == NONE) return combine_linear(a, b.offset, zero);
+        return a.element == NONE ? combine_linear(b, a.offset, zero) : unknown;
     case IR_MINIMUM: return extreme(a, b, true);
     default: return extreme(a, b, false);
     }
 }
 
 /* Evaluates a value of one integer, of any origin. */
-static Linear evaluate(LoopFinder *finder, const Frame *frame, int32_t value) {
+static Linear evaluate_value(LoopFinder *finder, const Frame *frame, int32_t value) {
     const IrInstruction *instruction = ir_instruction(finder->module, value);
     const IrShape *shape = &instruction->shape;
     if (--finder->looks_left < 0 || !dtype_is_integer(shape->type) || ir_shape_elements(shape) != 1)
@@ -209,23 +210,23 @@ static Linear evaluate(LoopFinder *finder, const Frame *frame, int32_t value) {
     case IR_CONVERT: {
         const IrShape *from = &ir_instruction(finder->module, instruction->operands[0])->shape;
         if (dtype_bits(from->type) > dtype_bits(shape->type)) return unknown;
-        return evaluate(finder, frame, instruction->operands[0]);
+        return evaluate_value(finder, frame, instruction->operands[0]);
     }
     case IR_COPY:
     case IR_OPT_BARRIER:
     case IR_RESHAPE:
-    case IR_BROADCAST: return evaluate(finder, frame, instruction->operands[0]);
+    case IR_BROADCAST: return evaluate_value(finder, frame, instruction->operands[0]);
     case IR_FUSION: {
         const Frame inner = {instruction, frame};
         if (instruction->called_count != 1) return unknown;
-        return evaluate(finder, &inner, finder->module->computations[instruction->called[0]].root);
+        return evaluate_value(finder, &inner, finder->module->computations[instruction->called[0]].root);
     }
     case IR_ADD:
     case IR_SUBTRACT:
     case IR_MULTIPLY:
     case IR_NEGATE:
     case IR_MINIMUM:
-    case IR_MAXIMUM: return apply(finder, frame, instruction);
+    case IR_MAXIMUM: return apply_operator(finder, frame, instruction);
     default: return unknown;
     }
 }
@@ -259,9 +260,9 @@ static bool stays_in_type(Linear linear, Dtype type, int64_t first, int64_t last
 static int64_t count_comparison(LoopFinder *finder, const Frame *frame, const IrInstruction *comparison) {
     const IrComputation *body = &finder->module->computations[finder->loop->called[0]];
     Dtype type = ir_instruction(finder->module, comparison->operands[0])->shape.type;
-    Linear left = evaluate(finder, frame, comparison->operands[0]);
-    Linear right = evaluate(finder, frame, comparison->operands[1]);
-    Linear difference = combine(right, -1, left);
+    Linear left = evaluate_value(finder, frame, comparison->operands[0]);
+    Linear right = evaluate_value(finder, frame, comparison->operands[1]);
+    Linear difference = combine_linear(right, -1, left);
     if (!difference.is_known || !comparison->attributes->comparison) return IR_TRIPS_UNKNOWN;
     if (difference.element == NONE)
         return count_trips(comparison->attributes->comparison, difference.offset, 0);

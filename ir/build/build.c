@@ -35,9 +35,9 @@ static int64_t local_id(int64_t id) {
 
 /* Translates ids into indices of instructions of the computation whose ids `locals` holds, all below `own`.
  */
-static AmStatus resolve(const Builder *builder, const int32_t **indices, int32_t *count, const int64_t *ids,
-                        size_t id_count, const char *what, const Hlo__HloInstructionProto *owner,
-                        int32_t own) {
+static AmStatus resolve_ids(const Builder *builder, const int32_t **indices, int32_t *count,
+                            const int64_t *ids, size_t id_count, const char *what,
+                            const Hlo__HloInstructionProto *owner, int32_t own) {
     if (id_count == 0) return AM_OK;
     int32_t *resolved = ARENA_ARRAY(builder->arena, int32_t, id_count);
     if (resolved == NULL) return am_fail_memory(builder->error, (int64_t)(id_count * sizeof *resolved));
@@ -99,10 +99,11 @@ static AmStatus build_instruction(const Builder *builder, IrInstruction *instruc
     instruction->opcode = ir_opcode_from_name(message->opcode);
     instruction->opcode_name = message->opcode;
     TRY(build_shape(builder, &instruction->shape, message->shape, message));
-    TRY(resolve(builder, &instruction->operands, &instruction->operand_count, message->operand_ids,
-                message->n_operand_ids, "operand", message, own));
-    TRY(resolve(builder, &instruction->control, &instruction->control_count, message->control_predecessor_ids,
-                message->n_control_predecessor_ids, "control predecessor", message, own));
+    TRY(resolve_ids(builder, &instruction->operands, &instruction->operand_count, message->operand_ids,
+                    message->n_operand_ids, "operand", message, own));
+    TRY(resolve_ids(builder, &instruction->control, &instruction->control_count,
+                    message->control_predecessor_ids, message->n_control_predecessor_ids,
+                    "control predecessor", message, own));
     TRY(resolve_called(builder, instruction, message));
     TRY(build_attributes(builder, &instruction->attributes, instruction->opcode, message));
     if (instruction->opcode == IR_CONSTANT) {

@@ -65,7 +65,7 @@ typedef struct Site {
 } Site;
 
 /* Fails if computation `index` contains itself; fills sizes and visits, callees first. */
-static AmStatus measure(Canonicalizer *work, int32_t index, int32_t depth) {
+static AmStatus measure_computation(Canonicalizer *work, int32_t index, int32_t depth) {
     const IrModule *module = work->module;
     const IrComputation *body = &module->computations[index];
     if (depth > MAX_NESTING)
@@ -82,7 +82,7 @@ static AmStatus measure(Canonicalizer *work, int32_t index, int32_t depth) {
                 return am_fail(work->error, AM_ERROR_INPUT, module->source,
                                "instruction %s: computation %s contains itself", instruction->name,
                                module->computations[callee].name);
-            if (work->visits[callee] == NOT_VISITED) TRY(measure(work, callee, depth + 1));
+            if (work->visits[callee] == NOT_VISITED) TRY(measure_computation(work, callee, depth + 1));
             work->has_effect[index] |= work->has_effect[callee];
         }
         work->has_effect[index] |= ir_has_effect(instruction);
@@ -143,8 +143,8 @@ static AmStatus order_of(Canonicalizer *work, int32_t index, const int32_t **ord
 }
 
 /* Returns the indices of a computation that starts at `first`, translated by values[]. */
-static int32_t *translate(Arena *arena, const int32_t *indices, int32_t count, const int32_t *values,
-                          int32_t first) {
+static int32_t *translate_indices(Arena *arena, const int32_t *indices, int32_t count, const int32_t *values,
+                                  int32_t first) {
     int32_t *result = ARENA_ARRAY(arena, int32_t, count);
     for (int32_t k = 0; result && k < count; k++) result[k] = values[indices[k] - first];
     return result;
@@ -157,9 +157,9 @@ static int32_t copy_instruction(Canonicalizer *work, const Site *site, const IrI
     int32_t index = work->flat_count++;
     IrInstruction *to = &work->flat[index];
     *to = *from;
-    to->operands = translate(&work->scratch, from->operands, from->operand_count, values, first);
+    to->operands = translate_indices(&work->scratch, from->operands, from->operand_count, values, first);
     to->control = from->control_count > 0
-                      ? translate(&work->scratch, from->control, from->control_count, values, first)
+                      ? translate_indices(&work->scratch, from->control, from->control_count, values, first)
                       : NULL;
     to->op_name = join_op_name(arena, site->op_name, from->op_name);
     if (!*from->source_file) {
@@ -184,7 +184,7 @@ static void inherit_control(Canonicalizer *work, const IrInstruction *call, cons
 }
 
 /* Copies computation `index` at `site`; `*root` is the flat index of its root.
- * The depth of recursion is bounded by measure(). */
+ * The depth of recursion is bounded by measure_computation(). */
 static AmStatus flatten(Canonicalizer *work, const Site *site, int32_t index, int32_t *root) {
     const IrModule *module = work->module;
     const IrComputation *body = &module->computations[index];
@@ -210,10 +210,11 @@ static AmStatus flatten(Canonicalizer *work, const Site *site, int32_t index, in
         } else {
             bool has_source = *from->source_file != '\0';
             int32_t count_before = work->flat_count;
-            Site inner = {translate(&work->frames, from->operands, from->operand_count, values, body->first),
-                          positions[k], join_op_name(&work->result->arena, site->op_name, from->op_name),
-                          has_source ? from->source_file : site->source_file,
-                          has_source ? from->source_line : site->source_line};
+            Site inner = {
+                translate_indices(&work->frames, from->operands, from->operand_count, values, body->first),
+                positions[k], join_op_name(&work->result->arena, site->op_name, from->op_name),
+                has_source ? from->source_file : site->source_file,
+                has_source ? from->source_line : site->source_line};
             if (!inner.arguments || !inner.op_name)
                 return am_fail_memory(work->error, (int64_t)from->operand_count * 4);
             TRY(flatten(work, &inner, from->called[0], &values[k]));
@@ -265,7 +266,7 @@ static int64_t count_kept(Canonicalizer *work) {
 }
 
 /* Returns the new index of a computation that is mentioned; the first mention gives it one. */
-static int32_t keep(Canonicalizer *work, int32_t computation) {
+static int32_t keep_computation(Canonicalizer *work, int32_t computation) {
     if (work->kept[computation] < 0) {
         work->kept[computation] = work->kept_count;
         work->queue[work->kept_count++] = computation;
@@ -294,9 +295,10 @@ static AmStatus append_computation(Canonicalizer *work, IrComputation *computati
         *to = work->flat[order[n]];
         int32_t *called =
             to->called_count > 0 ? ARENA_ARRAY(&result->arena, int32_t, to->called_count) : NULL;
-        to->operands = translate(&result->arena, to->operands, to->operand_count, rank, 0);
-        to->control =
-            to->control_count > 0 ? translate(&result->arena, to->control, to->control_count, rank, 0) : NULL;
+        to->operands = translate_indices(&result->arena, to->operands, to->operand_count, rank, 0);
+        to->control = to->control_count > 0
+                          ? translate_indices(&result->arena, to->control, to->control_count, rank, 0)
+                          : NULL;
         if (result->arena.failed) return am_fail_memory(work->error, (int64_t)count * 8);
         /* A custom call that only annotates the sharding of its operand is a barrier. */
         const char *target = to->attributes->custom_call_target;
@@ -304,7 +306,7 @@ static AmStatus append_computation(Canonicalizer *work, IrComputation *computati
             strcmp(target, "Sharding") == 0 &&
             ir_shape_equal(&to->shape, &result->instructions[to->operands[0]].shape))
             to->opcode = IR_OPT_BARRIER;
-        for (int32_t k = 0; k < to->called_count; k++) called[k] = keep(work, to->called[k]);
+        for (int32_t k = 0; k < to->called_count; k++) called[k] = keep_computation(work, to->called[k]);
         to->called = called;
         if (to->opcode == IR_PARAMETER) parameters[to->attributes->parameter_number] = first + n;
     }
@@ -332,7 +334,7 @@ static AmStatus canonicalize(Canonicalizer *work) {
     work->queue = ARENA_ARRAY(&work->scratch, int32_t, computations);
     if (work->scratch.failed) return am_fail_memory(work->error, (int64_t)computations * 32);
     for (int32_t c = 0; c < computations; c++) work->kept[c] = -1;
-    TRY(measure(work, module->entry, 0));
+    TRY(measure_computation(work, module->entry, 0));
 
     int64_t total = count_kept(work);
     int64_t limit = EXPANSION_ALWAYS + (int64_t)MAX_EXPANSION * module->instruction_count;
@@ -355,7 +357,7 @@ static AmStatus canonicalize(Canonicalizer *work) {
     if (total < 0 || !result->instructions || !result->computations || !work->flat || !work->positions)
         return am_fail_memory(work->error, total * (int64_t)sizeof(IrInstruction));
 
-    result->entry = keep(work, module->entry);
+    result->entry = keep_computation(work, module->entry);
     for (int32_t c = 0; c < work->kept_count; c++) {
         const Site whole = {NULL, 0, "", "", 0};
         int32_t root = 0;

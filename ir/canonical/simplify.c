@@ -169,14 +169,14 @@ static int32_t stands_for_form(Forms *forms, const IrInstruction *instructions, 
 }
 
 /* Translates indices in place: the arrays are private copies of this list. */
-static void translate(const int32_t *indices, int32_t count, const int32_t *values) {
+static void translate_indices(const int32_t *indices, int32_t count, const int32_t *values) {
     int32_t *own = (int32_t *)indices;
     for (int32_t k = 0; k < count; k++) own[k] = values[own[k]];
 }
 
 static void translate_instruction(const IrInstruction *instruction, const int32_t *values) {
-    translate(instruction->operands, instruction->operand_count, values);
-    translate(instruction->control, instruction->control_count, values);
+    translate_indices(instruction->operands, instruction->operand_count, values);
+    translate_indices(instruction->control, instruction->control_count, values);
 }
 
 static void mark_needed(const IrInstructionList *list, const bool *has_effect, bool *is_needed) {

@@ -10,7 +10,7 @@
 
 /* ---- integers ---- */
 
-static bool fits(Dtype type, int64_t value) {
+static bool fits_type(Dtype type, int64_t value) {
     int32_t bits = dtype_bits(type) - dtype_is_signed(type);
     if (type == DTYPE_PRED) return value == 0 || value == 1;
     int64_t limit = bits >= 62 ? INT64_C(1) << 62 : INT64_C(1) << bits;
@@ -21,7 +21,7 @@ static bool is_integer(const IrShape *shape) {
     return shape->rank == 0 && (dtype_is_integer(shape->type) || shape->type == DTYPE_PRED);
 }
 
-static bool compare(bool *result, const char *comparison, int64_t a, int64_t b) {
+static bool compare_integers(bool *result, const char *comparison, int64_t a, int64_t b) {
     if (!comparison) return false;
     if (strcmp(comparison, "EQ") == 0) *result = a == b;
     else if (strcmp(comparison, "NE") == 0) *result = a != b;
@@ -45,7 +45,7 @@ static SplitValue *constant_number(Splitter *self, const IrInstruction *constant
     memcpy(&number, literal->data, (size_t)bytes);
     int32_t bits = (int32_t)(8 * bytes);
     if (dtype_is_signed(type) && bits < 64 && number >> (bits - 1) & 1) number -= INT64_C(1) << bits;
-    return fits(type, number) ? split_number(self, &constant->shape, number) : NULL;
+    return fits_type(type, number) ? split_number(self, &constant->shape, number) : NULL;
 }
 
 static SplitValue *known_integer(Splitter *self, const IrInstruction *instruction,
@@ -70,7 +70,7 @@ static SplitValue *known_integer(Splitter *self, const IrInstruction *instructio
     case IR_CONVERT:
     case IR_COPY: number = a; break;
     case IR_COMPARE:
-        is_fine = compare(&truth, instruction->attributes->comparison, a, b);
+        is_fine = compare_integers(&truth, instruction->attributes->comparison, a, b);
         number = truth;
         break;
     case IR_AND:
@@ -84,8 +84,9 @@ static SplitValue *known_integer(Splitter *self, const IrInstruction *instructio
         break;
     default: return NULL;
     }
-    return is_fine && fits(instruction->shape.type, number) ? split_number(self, &instruction->shape, number)
-                                                            : NULL;
+    return is_fine && fits_type(instruction->shape.type, number)
+               ? split_number(self, &instruction->shape, number)
+               : NULL;
 }
 
 /* ---- slices ---- */
@@ -399,7 +400,8 @@ static SplitValue *reduce_layers(Splitter *self, const IrInstruction *instructio
     return split_made(self, &instruction->shape, total);
 }
 
-static SplitValue *reduce(Splitter *self, const IrInstruction *instruction, SplitValue *const *operands) {
+static SplitValue *reduce_stack(Splitter *self, const IrInstruction *instruction,
+                                SplitValue *const *operands) {
     const IrAttributes *attributes = instruction->attributes;
     if (instruction->operand_count != 2 || !split_is_stack(operands[0])) return NULL;
     for (int32_t d = 0; d < attributes->dimension_count; d++)
@@ -419,7 +421,7 @@ SplitValue *split_operator(Splitter *self, const IrInstruction *instruction, Spl
     case IR_BROADCAST: return broadcast(self, instruction, operands[0]);
     case IR_TRANSPOSE: return transpose(self, instruction, operands[0]);
     case IR_RESHAPE: return reshape(self, instruction, operands[0]);
-    case IR_REDUCE: return reduce(self, instruction, operands);
+    case IR_REDUCE: return reduce_stack(self, instruction, operands);
     default: return ir_is_elementwise(instruction->opcode) ? elementwise(self, instruction, operands) : NULL;
     }
 }

@@ -14,7 +14,7 @@ const IrInstruction *split_instruction(const Splitter *self, int32_t made) {
     return ir_composed(&self->composer, 0, made);
 }
 
-static int32_t append(Splitter *self, IrInstruction *made) {
+static int32_t append_instruction(Splitter *self, IrInstruction *made) {
     if (--self->room < 0) self->is_too_large = true;
     if (self->is_too_large || self->arena->failed || self->composer.module->arena.failed) return 0;
     return ir_compose(&self->composer, 0, made, self->origin);
@@ -24,7 +24,7 @@ int32_t split_add(Splitter *self, IrOpcode opcode, const IrShape *shape, const i
                   int32_t operand_count, const IrAttributes *attributes) {
     const IrInstruction *served = &self->from->instructions[self->origin];
     IrInstruction made = ir_serving(served, opcode, shape, operands, operand_count, attributes);
-    return append(self, &made);
+    return append_instruction(self, &made);
 }
 
 int32_t split_add_like(Splitter *self, const IrShape *shape, const int32_t *operands, int32_t operand_count,
@@ -40,7 +40,7 @@ int32_t split_add_like(Splitter *self, const IrShape *shape, const int32_t *oper
     made.operand_count = operand_count;
     made.called = called;
     made.attributes = attributes;
-    return append(self, &made);
+    return append_instruction(self, &made);
 }
 
 int32_t split_computation(Splitter *self, int32_t computation, bool is_shared) {
@@ -190,7 +190,7 @@ static int32_t add_parameter(Splitter *self, int32_t parameter, int32_t layer) {
     }
     int32_t origin = self->origin;
     self->origin = entry->parameters[parameter];
-    int32_t added = append(self, &made);
+    int32_t added = append_instruction(self, &made);
     self->origin = origin;
     return added;
 }

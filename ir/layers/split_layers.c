@@ -361,7 +361,7 @@ static AmStatus finish_entry(Splitter *self, IrLayerMap *map, SplitValue **param
 }
 
 /* Interprets the entry once, with the parameters that are split now. */
-static AmStatus attempt(Splitter *self, IrLayerMap *map, AmError *error) {
+static AmStatus attempt_split(Splitter *self, IrLayerMap *map, AmError *error) {
     const IrModule *from = self->from;
     const IrComputation *entry = &from->computations[from->entry];
     SplitValue **values = ARENA_ARRAY(self->arena, SplitValue *, entry->count + 1);
@@ -406,7 +406,7 @@ static bool revise(Splitter *self) {
     return changes;
 }
 
-static AmStatus allocate(Splitter *self, AmError *error) {
+static AmStatus allocate_flags(Splitter *self, AmError *error) {
     int32_t count = self->roles->parameter_count;
     bool **flags[] = {&self->is_split, &self->is_denied, &self->is_wanted};
     for (size_t k = 0; k < sizeof flags / sizeof *flags; k++)
@@ -570,10 +570,10 @@ static const char *obstacle(const IrModule *module) {
 }
 
 /* Repeats attempts without the parameters that could not be split, until one succeeds or none is left. */
-static AmStatus split(IrModule **made, IrLayerMap **map, const char **reason, Arena *arena, Splitter *self,
-                      AmError *error) {
+static AmStatus split_parameters(IrModule **made, IrLayerMap **map, const char **reason, Arena *arena,
+                                 Splitter *self, AmError *error) {
     bool is_done = false, has_any = false;
-    TRY(allocate(self, error));
+    TRY(allocate_flags(self, error));
     TRY(find_candidates(self, error));
     self->needed_by = LAYERS_NONE;
     for (int32_t p = 0; p < self->roles->parameter_count; p++) has_any = has_any || self->is_split[p];
@@ -594,7 +594,7 @@ static AmStatus split(IrModule **made, IrLayerMap **map, const char **reason, Ar
         *map = ARENA_ARRAY(&(*made)->arena, IrLayerMap, 1);
         if (!*map) return am_fail_memory(error, (int64_t)sizeof **map);
         ir_compose_computation(&self->composer, self->from->computations[self->from->entry].name);
-        TRY(attempt(self, *map, error));
+        TRY(attempt_split(self, *map, error));
         is_done = !self->is_too_large && !revise(self);
     }
     if (is_done) {
@@ -619,7 +619,7 @@ AmStatus ir_split_layers(IrModule **split_module, IrLayerMap **map, const char *
     IrModule *made = NULL;
     *split_module = NULL;
     *reason = NULL;
-    AmStatus status = split(&made, map, reason, arena, &self, error);
+    AmStatus status = split_parameters(&made, map, reason, arena, &self, error);
     bool is_made = status == AM_OK && made && !self.composer.module;
     if (is_made) *split_module = made;
     else ir_module_free(made);

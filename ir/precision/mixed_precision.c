@@ -33,7 +33,7 @@ typedef struct PrecisionWriter {
 } PrecisionWriter;
 
 /* Appends a message under the next id of the computation, which it returns. */
-static int64_t append(PrecisionWriter *self, Hlo__HloInstructionProto *message) {
+static int64_t append_message(PrecisionWriter *self, Hlo__HloInstructionProto *message) {
     ARENA_RESERVE(&self->arena, self->list, self->count, self->capacity);
     if (self->arena.failed) return 1;
     self->list[self->count++] = message;
@@ -95,7 +95,7 @@ static Hlo__HloInstructionProto *copy_of(PrecisionWriter *self, int32_t i) {
 /* ---- values ---- */
 
 /* Writes a conversion of operand `id`, whose shape instruction i has, for `reader`. */
-static int64_t convert(PrecisionWriter *self, int32_t i, int64_t id, bool to_bf16, int32_t reader) {
+static int64_t convert_operand(PrecisionWriter *self, int32_t i, int64_t id, bool to_bf16, int32_t reader) {
     const IrInstruction *instruction = &self->module->instructions[i];
     Hlo__HloInstructionProto *message = ARENA_ARRAY(&self->arena, Hlo__HloInstructionProto, 1);
     int64_t *operands = ARENA_ARRAY(&self->arena, int64_t, 1);
@@ -110,7 +110,7 @@ static int64_t convert(PrecisionWriter *self, int32_t i, int64_t id, bool to_bf1
     message->operand_ids = operands;
     message->n_operand_ids = 1;
     self->counts->casts++;
-    return append(self, message);
+    return append_message(self, message);
 }
 
 /* Writes the literal of a constant in bf16, row-major. */
@@ -156,7 +156,7 @@ static int64_t constant_id(PrecisionWriter *self, int32_t i, bool as_bf16) {
     operands[0] = operand;
     message->operand_ids = operands;
     message->n_operand_ids = operand != 0;
-    return *id = append(self, message);
+    return *id = append_message(self, message);
 }
 
 /* Returns the id of instruction i's value for `reader`: a value of f32 in f32 or bf16, another value in its
@@ -169,7 +169,7 @@ static int64_t value_id(PrecisionWriter *self, int32_t i, bool as_bf16, int32_t 
     if (self->choice.kinds[value] == VALUE_CONSTANT) return constant_id(self, i, as_bf16);
     if (self->choice.is_bf16[value] == as_bf16) return made->own;
     int64_t *id = as_bf16 ? &made->other : &made->widened[self->choice.roles->phases[reader]];
-    if (!*id) *id = convert(self, i, made->own, as_bf16, reader);
+    if (!*id) *id = convert_operand(self, i, made->own, as_bf16, reader);
     return *id;
 }
 
@@ -244,7 +244,7 @@ static void write_instruction(PrecisionWriter *self, int32_t i) {
     self->counts->computed += kind == VALUE_COMPUTED && self->choice.is_bf16[value];
     self->counts->kept +=
         ir_is_product(instruction->opcode) && kind != VALUE_PRODUCT && precision_is_f32(&instruction->shape);
-    self->made[i].own = append(self, message);
+    self->made[i].own = append_message(self, message);
 }
 
 /* Copies an instruction of a computation that keeps its types. */
@@ -262,7 +262,7 @@ static void copy_instruction(PrecisionWriter *self, int32_t i) {
     message->n_operand_ids = (size_t)instruction->operand_count;
     message->control_predecessor_ids = control;
     message->n_control_predecessor_ids = (size_t)instruction->control_count;
-    self->made[i].own = append(self, message);
+    self->made[i].own = append_message(self, message);
 }
 
 static Hlo__HloComputationProto *write_computation(PrecisionWriter *self, int32_t number) {

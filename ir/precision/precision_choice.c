@@ -172,7 +172,7 @@ static AmStatus number_values(Chooser *self, AmError *error) {
 }
 
 /* Joins the leaves of an instruction with as many of another, from leaf `leaf` on. */
-static void join(Chooser *self, int32_t a, int32_t b, int32_t leaf) {
+static void join_leaves(Chooser *self, int32_t a, int32_t b, int32_t leaf) {
     PrecisionChoice *choice = self->choice;
     int32_t count = precision_leaf_count(&choice->module->instructions[a].shape);
     for (int32_t k = 0; k < count; k++)
@@ -184,10 +184,10 @@ static void join_loop(Chooser *self, int32_t i) {
     const IrInstruction *loop = &module->instructions[i];
     const IrComputation *body = &module->computations[loop->called[0]];
     const IrComputation *condition = &module->computations[loop->called[1]];
-    join(self, i, loop->operands[0], 0);
-    join(self, i, body->parameters[0], 0);
-    join(self, i, body->root, 0);
-    join(self, i, condition->parameters[0], 0);
+    join_leaves(self, i, loop->operands[0], 0);
+    join_leaves(self, i, body->parameters[0], 0);
+    join_leaves(self, i, body->root, 0);
+    join_leaves(self, i, condition->parameters[0], 0);
 }
 
 static void join_branches(Chooser *self, int32_t i) {
@@ -197,8 +197,8 @@ static void join_branches(Chooser *self, int32_t i) {
         const IrComputation *branch = &module->computations[conditional->called[k]];
         int32_t operand = conditional->operands[k + 1];
         if (module->instructions[operand].shape.type == DTYPE_TUPLE)
-            join(self, operand, branch->parameters[0], 0);
-        if (conditional->shape.type == DTYPE_TUPLE) join(self, i, branch->root, 0);
+            join_leaves(self, operand, branch->parameters[0], 0);
+        if (conditional->shape.type == DTYPE_TUPLE) join_leaves(self, i, branch->root, 0);
     }
 }
 
@@ -212,17 +212,17 @@ static void join_values(Chooser *self) {
             bool is_tuple = instruction->shape.type == DTYPE_TUPLE;
             if (instruction->opcode == IR_GET_TUPLE_ELEMENT) {
                 const IrShape *tuple = &module->instructions[instruction->operands[0]].shape;
-                join(self, i, instruction->operands[0],
-                     leaves_before(self, tuple, instruction->attributes->tuple_index));
+                join_leaves(self, i, instruction->operands[0],
+                            leaves_before(self, tuple, instruction->attributes->tuple_index));
             } else if (instruction->opcode == IR_TUPLE) {
                 int32_t leaf = 0;
                 for (int32_t k = 0; k < instruction->operand_count; k++) {
                     const IrShape *element = &instruction->shape.elements[k];
-                    if (element->type == DTYPE_TUPLE) join(self, instruction->operands[k], i, leaf);
+                    if (element->type == DTYPE_TUPLE) join_leaves(self, instruction->operands[k], i, leaf);
                     leaf += precision_leaf_count(element);
                 }
             } else if (instruction->opcode == IR_OPT_BARRIER && is_tuple) {
-                join(self, i, instruction->operands[0], 0);
+                join_leaves(self, i, instruction->operands[0], 0);
             } else if (instruction->opcode == IR_WHILE && is_tuple) {
                 join_loop(self, i);
             } else if (instruction->opcode == IR_CONDITIONAL) {
@@ -269,7 +269,7 @@ static void flow_operands(Chooser *self, int32_t i) {
     }
 }
 
-static void keep(Chooser *self, int32_t i) {
+static void keep_f32(Chooser *self, int32_t i) {
     fix(self, i);
     read_operands(self, i, self->reads_f32);
 }
@@ -286,7 +286,7 @@ static void collect_conversion(Chooser *self, int32_t i) {
     } else if (from == DTYPE_F32) {
         flow_operands(self, i);
     } else if (from != DTYPE_PRED && !dtype_is_integer(from)) {
-        keep(self, i);
+        keep_f32(self, i);
     } else {
         self->is_inexact[precision_value(self->choice, i, 0)] = from != DTYPE_PRED;
     }
@@ -375,7 +375,7 @@ static void collect_array(Chooser *self, int32_t i) {
     } else if (is_f32 && reads_f32 && ir_opcode_has(opcode, FACT_MOVES)) {
         flow_operands(self, i);
     } else {
-        keep(self, i);
+        keep_f32(self, i);
     }
 }
 
@@ -396,7 +396,7 @@ static void collect_loop(Chooser *self, int32_t i) {
     const PrecisionChoice *choice = self->choice;
     const IrInstruction *loop = &choice->module->instructions[i];
     if (loop->shape.type == DTYPE_TUPLE) return; /* its leaves are joined */
-    keep(self, i);
+    keep_f32(self, i);
     for (int32_t k = 0; k < loop->called_count; k++)
         fix(self, choice->module->computations[loop->called[k]].parameters[0]);
 }
@@ -427,7 +427,7 @@ static void collect_instruction(Chooser *self, int32_t i) {
         if (!is_tuple) flow_operands(self, i);
         break;
     default:
-        if (is_tuple) keep(self, i);
+        if (is_tuple) keep_f32(self, i);
         else collect_array(self, i);
     }
 }
@@ -491,8 +491,8 @@ static bool passes_all(const Chooser *self, int32_t value) {
 
 /* Spreads a mark along the flows of `list`, from values that leave() accepts to those that enter() accepts.
  */
-static void spread(Chooser *self, bool *is_marked, const FlowList *list,
-                   bool (*leave)(const Chooser *, int32_t), bool (*enter)(const Chooser *, int32_t)) {
+static void spread_mark(Chooser *self, bool *is_marked, const FlowList *list,
+                        bool (*leave)(const Chooser *, int32_t), bool (*enter)(const Chooser *, int32_t)) {
     int32_t depth = 0;
     for (int32_t v = 0; v < self->choice->value_count; v++)
         if (is_marked[v]) self->stack[depth++] = v;
@@ -536,7 +536,7 @@ static void choose_gathered(Chooser *self) {
     }
 }
 
-static void choose(Chooser *self) {
+static void choose_values(Chooser *self) {
     PrecisionChoice *choice = self->choice;
     int32_t count = choice->value_count;
     for (int32_t v = 0; v < count; v++) {
@@ -545,8 +545,8 @@ static void choose(Chooser *self) {
             (kind == VALUE_FIXED && !self->is_weight[v]) || kind == VALUE_WIDENED || self->is_inexact[v];
         self->is_wanted[v] = self->reads_bf16[v];
     }
-    spread(self, self->unsafe, &self->readers, passes_all, is_made_of_operands);
-    spread(self, self->is_wanted, &self->sources, passes_wants, passes_all);
+    spread_mark(self, self->unsafe, &self->readers, passes_all, is_made_of_operands);
+    spread_mark(self, self->is_wanted, &self->sources, passes_wants, passes_all);
     for (int32_t v = 0; v < count; v++) {
         ValueKind kind = choice->kinds[v];
         bool is_safe = kind == VALUE_COMPUTED && !self->unsafe[v] && self->is_wanted[v];
@@ -554,10 +554,10 @@ static void choose(Chooser *self) {
         self->is_wide[v] = kind == VALUE_FIXED || (kind == VALUE_COMPUTED && !is_safe) ||
                            (is_moved(self, v) && !has_source(self, v));
     }
-    spread(self, self->is_wide, &self->readers, passes_all, is_moved);
+    spread_mark(self, self->is_wide, &self->readers, passes_all, is_moved);
     for (int32_t v = 0; v < count; v++)
         self->is_read_wide[v] = is_moved(self, v) && (!self->is_wanted[v] || has_wide_reader(self, v));
-    spread(self, self->is_read_wide, &self->sources, passes_all, is_moved);
+    spread_mark(self, self->is_read_wide, &self->sources, passes_all, is_moved);
     for (int32_t v = 0; v < count; v++)
         if (choice->is_f32[v] && choice->kinds[v] == VALUE_MOVED)
             choice->is_bf16[v] = !self->is_wide[v] || !self->is_read_wide[v];
@@ -606,7 +606,7 @@ static AmStatus choose_types(Chooser *self, AmError *error) {
     collect_borders(self);
     TRY(list_flows(self, &self->readers, true, error));
     TRY(list_flows(self, &self->sources, false, error));
-    choose(self);
+    choose_values(self);
     choose_comparisons(choice);
     return AM_OK;
 }

@@ -103,8 +103,8 @@ static bool is_packed(const ProtobufCFieldDescriptor *field, int32_t wire) {
     return field_is_repeated(field) && wire == IR_WIRE_BYTES && wire_of(field->type) != IR_WIRE_BYTES;
 }
 
-static AmStatus refuse(const Unpacker *unpacker, const ProtobufCMessageDescriptor *type,
-                       const ProtobufCFieldDescriptor *field, int64_t at, const char *problem) {
+static AmStatus refuse_field(const Unpacker *unpacker, const ProtobufCMessageDescriptor *type,
+                             const ProtobufCFieldDescriptor *field, int64_t at, const char *problem) {
     return am_fail(unpacker->error, AM_ERROR_INPUT, unpacker->source,
                    "byte %lld: found %s, expected %s of %s", (long long)at, problem,
                    field ? field->name : "a field", type->short_name);
@@ -291,7 +291,7 @@ static AmStatus unpack_repeated(Unpacker *unpacker, void *message, const Protobu
     size_t *count = field_count(message, field), size = field_element_size(field);
     bool packed = is_packed(field, value->wire);
     if (packed && packed_count(unpacker, field, value) < 0)
-        return refuse(unpacker, type, field, self->at, "a cut off number");
+        return refuse_field(unpacker, type, field, self->at, "a cut off number");
     char *elements;
     memcpy(&elements, field_address(message, field), sizeof elements);
     if (self->is_first) {
@@ -359,7 +359,7 @@ static AmStatus unpack_message(Unpacker *unpacker, void *message, const Protobuf
             !is_packed(field, value.wire)) {
             problem = "a value of another type";
         }
-        if (problem != NULL) return refuse(unpacker, type, field, field_at, problem);
+        if (problem != NULL) return refuse_field(unpacker, type, field, field_at, problem);
         if (field == NULL) {
             TRY(keep_unknown(unpacker, message, &value, field_at, at));
         } else if (field_is_repeated(field)) {

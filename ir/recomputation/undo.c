@@ -68,7 +68,7 @@ static void mark_needed(UndoBuilder *self) {
 }
 
 /* Makes a place for each computation that instruction i calls, and returns their numbers. */
-static const int32_t *call(UndoBuilder *self, const IrInstruction *instruction) {
+static const int32_t *copy_calls(UndoBuilder *self, const IrInstruction *instruction) {
     int32_t *called = ARENA_ARRAY(&self->composer.module->arena, int32_t, instruction->called_count + 1);
     for (int32_t k = 0; called && k < instruction->called_count; k++) {
         int32_t computation = instruction->called[k];
@@ -86,7 +86,7 @@ static void copy_instruction(UndoBuilder *self, int32_t made_in, int32_t i) {
     bool is_entry = made_in == 0;
     Arena *arena = &self->composer.module->arena;
     int32_t *operands = ARENA_ARRAY(arena, int32_t, from->operand_count + 1);
-    const int32_t *called = call(self, from);
+    const int32_t *called = copy_calls(self, from);
     if (arena->failed) return;
     for (int32_t k = 0; k < from->operand_count; k++)
         operands[k] = self->made[is_entry ? self->value[from->operands[k]] : from->operands[k]];

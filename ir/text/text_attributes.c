@@ -239,7 +239,7 @@ static bool has_word(const char *words, const char *word) {
     return false;
 }
 
-static bool fits(const IrAttributeRow *row, const char *opcode) {
+static bool fits_opcode(const IrAttributeRow *row, const char *opcode) {
     if (row->is_of_functions) {
         IrOpcode known = ir_opcode_from_name(opcode);
         return ir_opcode_arity(known) == 1 && ir_opcode_has(known, FACT_TRANSCENDENTAL);
@@ -262,14 +262,15 @@ static const IrAttributeRow *find_row(const IrTextReader *reader, IrWord name, c
     int32_t first = ir_names_find(&reader->attributes, name);
     if (first < 0) return NULL;
     for (int32_t i = first; i < ROW_COUNT; i++) {
-        if (ir_word_is(name, ROWS[i].name) && fits(&ROWS[i], opcode)) return &ROWS[i];
+        if (ir_word_is(name, ROWS[i].name) && fits_opcode(&ROWS[i], opcode)) return &ROWS[i];
     }
     return &ROWS[first];
 }
 
 /* Returns the message to which the pointer at `offset` refers; if it is NULL, allocates the message
  * in `arena`, unless `arena` is NULL. */
-static void *follow(void *message, size_t offset, const ProtobufCMessageDescriptor *type, Arena *arena) {
+static void *follow_pointer(void *message, size_t offset, const ProtobufCMessageDescriptor *type,
+                            Arena *arena) {
     void **pointer = (void **)(void *)((char *)message + offset);
     if (!*pointer && arena) *pointer = ir_new_message(arena, type);
     return *pointer;
@@ -278,8 +279,8 @@ static void *follow(void *message, size_t offset, const ProtobufCMessageDescript
 /* Returns the message that holds the row's field, or NULL; made if `arena` is given. */
 static void *find_part(const IrAttributeRow *row, Hlo__HloInstructionProto *instruction, Arena *arena) {
     if (!row->part) return instruction;
-    void *part = follow(instruction, row->part, row->part_type, arena);
-    return part && row->inner_type ? follow(part, row->inner, row->inner_type, arena) : part;
+    void *part = follow_pointer(instruction, row->part, row->part_type, arena);
+    return part && row->inner_type ? follow_pointer(part, row->inner, row->inner_type, arena) : part;
 }
 
 /* Returns whether the row belongs to conditionals with another type of selector: pred has two named
@@ -303,7 +304,8 @@ static AmStatus read_attribute(IrTextReader *reader, Hlo__HloInstructionProto *i
         return ir_scan_fail(scanner, start, "a conditional with this selector has no attribute '%s'",
                             row->name);
     }
-    if (row && !fits(row, instruction->opcode) && ir_opcode_from_name(instruction->opcode) != IR_UNKNOWN) {
+    if (row && !fits_opcode(row, instruction->opcode) &&
+        ir_opcode_from_name(instruction->opcode) != IR_UNKNOWN) {
         return ir_scan_fail(scanner, start, "'%s' has no attribute '%s'", instruction->opcode, row->name);
     }
     if (row) {
@@ -344,7 +346,7 @@ static const struct {
 static AmStatus add_parts(IrScanner *scanner, Hlo__HloInstructionProto *instruction) {
     for (size_t i = 0; i < sizeof PARTS / sizeof PARTS[0]; i++) {
         if (strcmp(PARTS[i].opcode, instruction->opcode) != 0) continue;
-        if (!follow(instruction, PARTS[i].part, PARTS[i].type, scanner->arena))
+        if (!follow_pointer(instruction, PARTS[i].part, PARTS[i].type, scanner->arena))
             return ir_scan_memory(scanner);
     }
     return AM_OK;
@@ -445,7 +447,7 @@ AmStatus ir_write_attributes(IrTextWriter *writer, const Hlo__HloInstructionProt
         if (!part) continue;
         bool is_default = row->syntax->is_default && row->syntax->is_default(row, part, part + row->field);
         if (is_default && (!row->is_always_written || !row->syntax->write)) continue;
-        if (!fits(row, instruction->opcode) || is_left_out(writer, row, instruction)) continue;
+        if (!fits_opcode(row, instruction->opcode) || is_left_out(writer, row, instruction)) continue;
         text_append(writer->out, ", %s=", row->name);
         row->syntax->write(writer, row, part, part + row->field);
     }

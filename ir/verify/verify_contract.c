@@ -12,7 +12,7 @@
  */
 #include "ir/verify/verify_parts.h"
 
-static void append(int64_t *list, int32_t at, const int64_t *more, int32_t count) {
+static void append_sizes(int64_t *list, int32_t at, const int64_t *more, int32_t count) {
     for (int32_t i = 0; i < count; i++) list[at + i] = more[i];
 }
 
@@ -37,10 +37,10 @@ static AmStatus read_pairs(const Verifier *verifier, const IrInstruction *instru
     }
     pairs->batch_count = (int32_t)batch;
     pairs->count = (int32_t)(batch + contracting);
-    append(pairs->left, 0, numbers->lhs_batch_dimensions, pairs->batch_count);
-    append(pairs->left, pairs->batch_count, numbers->lhs_contracting_dimensions, (int32_t)contracting);
-    append(pairs->right, 0, numbers->rhs_batch_dimensions, pairs->batch_count);
-    append(pairs->right, pairs->batch_count, numbers->rhs_contracting_dimensions, (int32_t)contracting);
+    append_sizes(pairs->left, 0, numbers->lhs_batch_dimensions, pairs->batch_count);
+    append_sizes(pairs->left, pairs->batch_count, numbers->lhs_contracting_dimensions, (int32_t)contracting);
+    append_sizes(pairs->right, 0, numbers->rhs_batch_dimensions, pairs->batch_count);
+    append_sizes(pairs->right, pairs->batch_count, numbers->rhs_contracting_dimensions, (int32_t)contracting);
     TRY(verify_dimensions(verifier, instruction, pairs->left, pairs->count, lhs->rank, "the left side"));
     TRY(verify_dimensions(verifier, instruction, pairs->right, pairs->count, rhs->rank, "the right side"));
     for (int32_t i = 0; i < pairs->count; i++) {
@@ -153,7 +153,7 @@ static AmStatus verify_roles(const Verifier *verifier, const IrInstruction *inst
         return verify_refuse(verifier, instruction, "the %s has rank %d, expected %d", what, rank,
                              spatial_count + 2);
     }
-    append(roles, 2, spatial, spatial_count);
+    append_sizes(roles, 2, spatial, spatial_count);
     return verify_dimensions(verifier, instruction, roles, rank, rank, what);
 }
 

@@ -10,7 +10,7 @@
  */
 #include "ir/verify/verify_parts.h"
 
-static void append(int64_t *list, int32_t at, const int64_t *more, int32_t count) {
+static void append_sizes(int64_t *list, int32_t at, const int64_t *more, int32_t count) {
     for (int32_t i = 0; i < count; i++) list[at + i] = more[i];
 }
 
@@ -98,8 +98,8 @@ static AmStatus verify_indexing(const Verifier *verifier, const IrInstruction *i
         return verify_refuse(verifier, instruction, "it names %d dimensions of its operand, expected %d",
                              gather->offset_count + absent_count, operand->rank);
     }
-    append(absent, 0, gather->collapsed_dimensions, gather->collapsed_count);
-    append(absent, gather->collapsed_count, gather->operand_batching, gather->batching_count);
+    append_sizes(absent, 0, gather->collapsed_dimensions, gather->collapsed_count);
+    append_sizes(absent, gather->collapsed_count, gather->operand_batching, gather->batching_count);
     TRY(verify_dimensions(verifier, instruction, absent, absent_count, operand->rank,
                           "collapsed and batching"));
     TRY(verify_dimensions(verifier, instruction, gather->start_index_map, gather->index_map_count,
@@ -134,8 +134,8 @@ static AmStatus verify_indexing(const Verifier *verifier, const IrInstruction *i
 
 /* Puts together the gather's result (scatter's updates): window sizes where
  * offset_dimensions says, sizes of the indices everywhere else. */
-static int32_t combine(const IrGather *gather, const IrShape *indices, const int64_t *window,
-                       int64_t *sizes) {
+static int32_t combine_sizes(const IrGather *gather, const IrShape *indices, const int64_t *window,
+                             int64_t *sizes) {
     int32_t index_rank = indices->rank - (gather->index_vector_dimension < indices->rank);
     int32_t rank = gather->offset_count + index_rank;
     int32_t next_window = 0, next_index = 0;
@@ -169,7 +169,7 @@ AmStatus verify_gather(const Verifier *verifier, const IrInstruction *instructio
         if (!absent) window[windows++] = size;
     }
     IrShape expected = {.type = operand->type, .dimensions = sizes};
-    expected.rank = combine(gather, indices, window, sizes);
+    expected.rank = combine_sizes(gather, indices, window, sizes);
     return verify_shape(verifier, instruction, &instruction->shape, &expected);
 }
 
@@ -207,7 +207,7 @@ AmStatus verify_scatter(const Verifier *verifier, const IrInstruction *instructi
                                  "its window is larger than its operand in dimension %d", d);
         }
         IrShape expected = {.type = input->type, .dimensions = sizes};
-        expected.rank = combine(scatter, indices, window, sizes);
+        expected.rank = combine_sizes(scatter, indices, window, sizes);
         TRY(verify_shape(verifier, instruction, updates, &expected));
         TRY(verify_shape(verifier, instruction, inputs == 1 ? result : &result->elements[k], input));
     }
