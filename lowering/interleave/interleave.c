@@ -86,8 +86,8 @@ typedef struct JoinTerms {
 } JoinTerms;
 
 /* Names the operator between `before` and `after`. */
-static AmStatus refuse(const Program *program, ScheduleKind schedule, int32_t instruction, const char *before,
-                       const char *after, AmError *error) {
+static AmStatus refuse_operator(const Program *program, ScheduleKind schedule, int32_t instruction,
+                                const char *before, const char *after, AmError *error) {
     const IrModule *module = program->module;
     const IrInstruction *at = &module->instructions[program->instructions[instruction].origin];
     const char *name = *at->op_name ? at->op_name : at->name;
@@ -156,8 +156,8 @@ static AmStatus find_stacks(LoopStack *stacks, int32_t *count, const JoinedLoops
         if (producer < 0 || !is_after[producer]) continue;
         LoopStack *stack = &stacks[*count];
         if (!stack_find(stack, loops, k))
-            return refuse(loops->program, terms->schedule, producer, "the backward pass needs",
-                          ", which needs all micro-batches of the forward pass", error);
+            return refuse_operator(loops->program, terms->schedule, producer, "the backward pass needs",
+                                   ", which needs all micro-batches of the forward pass", error);
         stack->kept = part->count > 0 && part->is_taken[k] ? terms->kept_until_third : terms->kept;
         ++*count;
     }
@@ -199,8 +199,8 @@ static AmStatus find_waiting(WaitingPart *part, const JoinedLoops *loops, const 
 }
 
 /* Joins the loops of the two passes: the values between them get places for the iterations that are kept. */
-static AmStatus join(Program *program, const JoinTerms *terms, int32_t first, int32_t second,
-                     AmError *error) {
+static AmStatus join_loops(Program *program, const JoinTerms *terms, int32_t first, int32_t second,
+                           AmError *error) {
     Arena *arena = program->arena;
     const LoopPair *pair = terms->pair;
     int32_t operands = program->instructions[second].operand_count, stack_count, third = -1;
@@ -260,7 +260,7 @@ static AmStatus set_slots(Program *body, const StageMap *map, int32_t iterations
         ProgramTransfer *transfer = ARENA_ARRAY(body->arena, ProgramTransfer, 1);
         if (!transfer) return am_fail_memory(error, (int64_t)sizeof *transfer);
         const char *obstacle = find_obstacle(map, instruction->transfer, number % 2 == 1);
-        if (obstacle) return refuse(body, schedule, i, "a chunk needs", obstacle, error);
+        if (obstacle) return refuse_operator(body, schedule, i, "a chunk needs", obstacle, error);
         *transfer = *instruction->transfer;
         /* One value for each stage of the distance may be under way, and one more. Chunks compute their
          * iterations in one order, in which the receiving chunk may be a round of all stages later. Under
@@ -344,7 +344,7 @@ AmStatus program_interleave(Program *program, const Rules *rules, const StageMap
             Program *body = program->instructions[loops[k]].regions.programs[0];
             TRY(set_slots(body, map, pair->iterations, 2 * p + k, schedule, error));
         }
-        if (loops[0] >= 0 && loops[1] >= 0) TRY(join(program, &terms, loops[0], loops[1], error));
+        if (loops[0] >= 0 && loops[1] >= 0) TRY(join_loops(program, &terms, loops[0], loops[1], error));
         for (int k = 0; k < 2; k++)
             if (loops[k] >= 0 && loops[1 - k] < 0) TRY(stand_alone(program, loops[k], k == 1, pair, error));
     }

@@ -60,8 +60,8 @@ static int32_t add_like(Program *program, const ProgramValue *like, const IrShap
 }
 
 /* Adds an instruction of one result that is there already. Operands are copied. */
-static void emit(Program *program, ProgramKind kind, IrOpcode opcode, const int32_t *operands, int32_t count,
-                 int32_t result, const IrAttributes *attributes) {
+static void emit_instruction(Program *program, ProgramKind kind, IrOpcode opcode, const int32_t *operands,
+                             int32_t count, int32_t result, const IrAttributes *attributes) {
     static const IrAttributes none;
     Arena *arena = program->arena;
     int32_t *own = ARENA_ARRAY(arena, int32_t, count + 1);
@@ -88,7 +88,7 @@ static void emit_number(Program *program, int64_t number, int32_t result) {
     if (program->arena->failed) return;
     data[0] = number; /* little-endian: the same bytes at the start, whatever the width */
     *literal = (IrLiteral){.data = data, .bytes = dtype_bytes(program->values[result].shape.type)};
-    emit(program, PROGRAM_COMPUTE, IR_CONSTANT, NULL, 0, result, NULL);
+    emit_instruction(program, PROGRAM_COMPUTE, IR_CONSTANT, NULL, 0, result, NULL);
     if (!program->arena->failed)
         program->instructions[program->instruction_count - 1].compute.literal = literal;
 }
@@ -169,7 +169,8 @@ static void emit_place(const Splitter *self, Half *half) {
     if (self->kept == self->iterations) return;
     emit_number(body, self->kept, operands[1]);
     half->place = add_like(body, &like, &like.shape);
-    if (!self->arena->failed) emit(body, PROGRAM_COMPUTE, IR_REMAINDER, operands, 2, half->place, NULL);
+    if (!self->arena->failed)
+        emit_instruction(body, PROGRAM_COMPUTE, IR_REMAINDER, operands, 2, half->place, NULL);
 }
 
 /* Returns the operands of a slice of place `half->place`, after the first `count`. */
@@ -192,8 +193,8 @@ static void emit_write(const Splitter *self, Half *half, int32_t k) {
     if (self->arena->failed) return;
     operands[0] = half->arrays[k];
     operands[1] = view;
-    emit(body, PROGRAM_VIEW, IR_RESHAPE, &value, 1, view, NULL);
-    emit(body, PROGRAM_COMPUTE, IR_DYNAMIC_UPDATE_SLICE, operands, 2 + one.rank, written, NULL);
+    emit_instruction(body, PROGRAM_VIEW, IR_RESHAPE, &value, 1, view, NULL);
+    emit_instruction(body, PROGRAM_COMPUTE, IR_DYNAMIC_UPDATE_SLICE, operands, 2 + one.rank, written, NULL);
     body->outputs[half->count + k] = written;
 }
 
@@ -208,8 +209,8 @@ static void emit_read(const Splitter *self, Half *half, int32_t k) {
     if (self->arena->failed) return;
     *attributes = (IrAttributes){.slice_sizes = one.dimensions};
     operands[0] = half->arrays[k];
-    emit(body, PROGRAM_COMPUTE, IR_DYNAMIC_SLICE, operands, 1 + one.rank, slice, attributes);
-    emit(body, PROGRAM_VIEW, IR_RESHAPE, &slice, 1, value, NULL);
+    emit_instruction(body, PROGRAM_COMPUTE, IR_DYNAMIC_SLICE, operands, 1 + one.rank, slice, attributes);
+    emit_instruction(body, PROGRAM_VIEW, IR_RESHAPE, &slice, 1, value, NULL);
 }
 
 static void emit_earlier(const Splitter *self, Half *half, const int32_t *number) {
@@ -395,7 +396,7 @@ AmStatus waiting_part_split(Program *program, int32_t *first, int32_t *second, i
         int32_t zero = add_like(program, &array, &scalar);
         if (arena->failed) return am_fail_memory(error, known);
         emit_number(program, 0, zero);
-        emit(program, PROGRAM_COMPUTE, IR_BROADCAST, &zero, 1, zeros[k], NULL);
+        emit_instruction(program, PROGRAM_COMPUTE, IR_BROADCAST, &zero, 1, zeros[k], NULL);
     }
     emit_again(program, &before[*first]);
     *first = program->instruction_count - 1;

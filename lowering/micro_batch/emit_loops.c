@@ -666,7 +666,7 @@ static void emit_outputs(MicroBatchEmitter *self) {
 }
 
 /* Allocates the tables of the emitter, and begins the new entry. */
-static AmStatus begin(MicroBatchEmitter *self, AmError *error) {
+static AmStatus begin_entry(MicroBatchEmitter *self, AmError *error) {
     int32_t count = self->rewrite->count, computations = self->rewrite->module->computation_count;
     int32_t **arrays[] = {&self->whole, &self->own, &self->stacked, &self->average};
     for (size_t k = 0; k < sizeof arrays / sizeof arrays[0]; k++) {
@@ -684,7 +684,7 @@ static AmStatus begin(MicroBatchEmitter *self, AmError *error) {
 static AmStatus emit_all(MicroBatchEmitter *self, int32_t **origins, AmError *error) {
     IrModule *made = self->composer.module;
     const IrModule *module = self->rewrite->module;
-    TRY(begin(self, error));
+    TRY(begin_entry(self, error));
     made->name = module->name;
     made->aliases = module->aliases;
     made->alias_count = module->alias_count;

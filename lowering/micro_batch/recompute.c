@@ -55,7 +55,7 @@ static int32_t copy_computation(Emitter *self, int32_t computation) {
 }
 
 /* Appends a copy of an instruction with these operands; `is_copy`: it is the recomputed one. */
-static int32_t emit(Emitter *self, int32_t i, const int32_t *operands, bool is_copy) {
+static int32_t emit_copy(Emitter *self, int32_t i, const int32_t *operands, bool is_copy) {
     IrInstruction made = self->from->instructions[i];
     int32_t *called = ARENA_ARRAY(self->arena, int32_t, made.called_count + 1);
     if (self->arena->failed) return 0;
@@ -92,7 +92,7 @@ static int32_t make_again(Emitter *self, int32_t i, bool *wanted) {
             int32_t operand = instruction->operands[k];
             operands[k] = self->range_of[operand] == range ? self->again[operand] : self->own[operand];
         }
-        if (operands) self->again[j] = emit(self, j, operands, true);
+        if (operands) self->again[j] = emit_copy(self, j, operands, true);
     }
     return self->again[i];
 }
@@ -109,7 +109,7 @@ static void emit_entry(Emitter *self, bool *wanted) {
             bool again = takes_copies && self->range_of[operand] >= 0;
             operands[k] = again ? make_again(self, operand, wanted) : self->own[operand];
         }
-        if (operands) self->own[i] = emit(self, i, operands, false);
+        if (operands) self->own[i] = emit_copy(self, i, operands, false);
     }
     if (!self->arena->failed) self->composer.computations[0].root = self->own[entry->root];
 }

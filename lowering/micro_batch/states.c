@@ -248,8 +248,8 @@ static void set_leaf(MicroBatchRewrite *self, const PlannedLoop *loop, int32_t l
 
 /* Joins the state of an array that was `now` with its state `next` after the body. Returns false if they
  * contradict. */
-static bool join(const MicroBatchRewrite *self, const LoopLeaf *leaf, MicroBatchState *now,
-                 MicroBatchState next) {
+static bool join_states(const MicroBatchRewrite *self, const LoopLeaf *leaf, MicroBatchState *now,
+                        MicroBatchState next) {
     if (micro_batch_equal(*now, next)) return true;
     bool stays_whole = now->kind == TIME_WHOLE && next.kind == TIME_WHOLE;
     bool becomes_sum = now->is_zero && next.kind == TIME_PARTIAL && next.reduction == SBP_ADD;
@@ -282,7 +282,7 @@ static AmStatus find_loop_states(MicroBatchRewrite *self, const PlannedLoop *loo
         for (int32_t l = 0; l < loop->leaf_count; l++) {
             const LoopLeaf *leaf = &loop->leaves[l];
             MicroBatchState before = now[l];
-            if (!join(self, leaf, &now[l], *micro_batch_state(self, leaf->next, leaf->next_leaf)))
+            if (!join_states(self, leaf, &now[l], *micro_batch_state(self, leaf->next, leaf->next_leaf)))
                 return micro_batch_refuse(
                     self, loop->instruction,
                     "carries an array that depends on the batch otherwise than by a sum", NULL, error);

@@ -97,7 +97,7 @@ static AmStatus append_copy(Offloader *self, ProgramCollectiveKind kind, int32_t
 }
 
 /* Loads the arrays [first, end), which the same step reads. */
-static AmStatus load(Offloader *self, int32_t first, int32_t end, AmError *error) {
+static AmStatus load_arrays(Offloader *self, int32_t first, int32_t end, AmError *error) {
     Program *program = self->program;
     int32_t *operands = ARENA_ARRAY(self->arena, int32_t, end - first), first_result = program->value_count;
     if (!operands) return am_fail_memory(error, end - first);
@@ -114,7 +114,7 @@ static AmStatus load(Offloader *self, int32_t first, int32_t end, AmError *error
 }
 
 /* Stores the arrays whose new values step s makes. */
-static AmStatus store(Offloader *self, int32_t s, AmError *error) {
+static AmStatus store_arrays(Offloader *self, int32_t s, AmError *error) {
     int32_t count = 0, stored = 0;
     for (int32_t k = 0; k < self->array_count; k++) count += self->arrays[k].made_at == s;
     if (count == 0) return AM_OK;
@@ -170,7 +170,7 @@ static AmStatus insert_copies(Offloader *self, AmError *error) {
         for (bool is_own = true; reads && is_own && loaded < self->array_count;) {
             int32_t end = loaded, read_at = self->arrays[loaded].read_at;
             while (end < self->array_count && self->arrays[end].read_at == read_at) end++;
-            TRY(load(self, loaded, end, error));
+            TRY(load_arrays(self, loaded, end, error));
             loaded = end;
             is_own = read_at == s;
         }
@@ -178,7 +178,7 @@ static AmStatus insert_copies(Offloader *self, AmError *error) {
         for (int32_t k = 0; k < together; k++)
             self->steps[self->step_count++] = program->execution.steps[s + k];
         if (row_group > 0) program->execution.row_groups[row_group - 1].first = first;
-        TRY(store(self, s, error));
+        TRY(store_arrays(self, s, error));
     }
     return AM_OK;
 }

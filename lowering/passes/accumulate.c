@@ -56,7 +56,7 @@ static bool is_taken_by(const Accumulator *self, const ProgramInstruction *sum, 
 }
 
 /* Makes the product compute the sum; the sum becomes a view without readers. */
-static AmStatus take(Program *program, ProgramInstruction *sum, int32_t side, AmError *error) {
+static AmStatus add_into_product(Program *program, ProgramInstruction *sum, int32_t side, AmError *error) {
     static const IrAttributes nothing = {0};
     ProgramInstruction *dot = &program->instructions[program->values[sum->operands[side]].instruction];
     int32_t *operands = ARENA_ARRAY(program->arena, int32_t, 3);
@@ -100,7 +100,7 @@ static bool find_receivers(Accumulator *self, int32_t *sides, int32_t leader) {
     return takes_all;
 }
 
-static AmStatus prepare(Accumulator *self, const int32_t *leader, AmError *error) {
+static AmStatus count_uses(Accumulator *self, const int32_t *leader, AmError *error) {
     const Program *program = self->program;
     int32_t count = program->instruction_count;
     Arena *arena = program->arena;
@@ -137,7 +137,7 @@ AmStatus program_accumulate_products(bool **taken, Program *program, int32_t *le
     bool has_sum = false;
     for (int32_t i = 0; i < count && !has_sum; i++) has_sum = is_sum(program, &program->instructions[i]);
     if (!has_sum) return AM_OK;
-    TRY(prepare(&self, leader, error));
+    TRY(count_uses(&self, leader, error));
     for (int32_t first = 0; first < count; first++) {
         if (leader[first] != first || !is_sum(program, &program->instructions[first]) ||
             !find_receivers(&self, sides, first))
@@ -145,7 +145,7 @@ AmStatus program_accumulate_products(bool **taken, Program *program, int32_t *le
         if (!*taken) *taken = ARENA_ARRAY(program->arena, bool, count + 1);
         if (!*taken) return am_fail_memory(error, count);
         for (int32_t i = first, m = 0; i >= 0; i = self.next[i], m++) {
-            TRY(take(program, &program->instructions[i], sides[m], error));
+            TRY(add_into_product(program, &program->instructions[i], sides[m], error));
             (*taken)[i] = true;
             leader[i] = i;
             size[i] = 1;

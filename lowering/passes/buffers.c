@@ -70,7 +70,7 @@ static int64_t aligned_bytes(const IrShape *shape) {
 }
 
 /* Allocates bytes in the smallest gap that fits, else at the end. Returns the offset. */
-static int64_t allocate(Planner *self, int64_t bytes) {
+static int64_t allocate_bytes(Planner *self, int64_t bytes) {
     int32_t best = -1;
     self->used += bytes;
     for (int32_t g = 0; g < self->gap_count; g++)
@@ -104,7 +104,7 @@ static int compare_gap(const void *key, const void *gap) {
 }
 
 /* Makes bytes a gap again, joined with its neighbours. */
-static void release(Planner *self, int64_t offset, int64_t bytes) {
+static void release_bytes(Planner *self, int64_t offset, int64_t bytes) {
     if (bytes == 0) return;
     self->used -= bytes;
     if (self->program->allocation.red_zone > 0) return;
@@ -360,7 +360,7 @@ static void place_result(Planner *self, const ProgramStep *step, int32_t s, int3
     for (const ProgramStep *reader = step; reader >= (rows ? &program->execution.steps[rows->first] : step);
          reader--)
         if (place_over_operand(self, step, reader, s, value)) return;
-    result->offset = result->bytes > 0 ? allocate(self, result->bytes) : 0;
+    result->offset = result->bytes > 0 ? allocate_bytes(self, result->bytes) : 0;
 }
 
 /* Returns the memory of the values in the regions of an instruction: one region runs at a time. */
@@ -396,7 +396,7 @@ static AmStatus place_staging(Planner *self, AmError *error) {
         update->staging = -1;
         if (update->in_place || storage == program->parameters[update->parameter] || !updated[storage])
             continue;
-        update->staging = allocate(self, aligned_bytes(&program->values[update->value].shape));
+        update->staging = allocate_bytes(self, aligned_bytes(&program->values[update->value].shape));
     }
     if (self->used > self->most_used) {
         self->most_used = self->used;
@@ -427,7 +427,7 @@ static void place_steps(Planner *self, int32_t s, int32_t together) {
         if (own < placed || own >= placed_end || step->fusion >= 0) continue;
         ProgramInstruction *instruction = &program->instructions[step->instruction];
         int64_t bytes = workspace_bytes(instruction);
-        instruction->regions.workspace = bytes > 0 ? allocate(self, bytes) : 0;
+        instruction->regions.workspace = bytes > 0 ? allocate_bytes(self, bytes) : 0;
         instruction->regions.workspace_bytes = bytes;
     }
     if (self->used > self->most_used) self->most_used = self->used, self->peak_step = s;
@@ -436,7 +436,7 @@ static void place_steps(Planner *self, int32_t s, int32_t together) {
         const ProgramStep *placed_step = &program->execution.steps[own];
         if (placed_step->fusion >= 0) continue;
         const ProgramRegions *regions = &program->instructions[placed_step->instruction].regions;
-        if (regions->workspace_bytes > 0) release(self, regions->workspace, regions->workspace_bytes);
+        if (regions->workspace_bytes > 0) release_bytes(self, regions->workspace, regions->workspace_bytes);
     }
     memory.around = current_extent(self);
     for (int32_t own = s; own < s + together; own++) program->allocation.memory[own] = memory;
@@ -452,28 +452,28 @@ static void release_operands(Planner *self, int32_t s, int32_t together) {
             if (self->last_use[storage] != s) continue;
             const ProgramValue *owner = &program->values[storage];
             if (owner->kind != PROGRAM_VALUE_TEMPORARY) continue;
-            release(self, owner->offset, owner->bytes);
+            release_bytes(self, owner->offset, owner->bytes);
             self->last_use[storage] = RELEASED;
         }
         for (int32_t k = 0; k < program_step_results(program, step); k++) {
             /* A result without readers (one leaf of several) is freed at once. */
             int32_t result = program_step_result(program, step, k);
             if (self->storage[result] == result && self->last_use[result] == NEVER)
-                release(self, program->values[result].offset, program->values[result].bytes);
+                release_bytes(self, program->values[result].offset, program->values[result].bytes);
         }
     }
     for (int32_t own = s; own < s + together; own++)
         for (int32_t storage = self->held_first[own]; storage >= 0; storage = self->held_next[storage]) {
             if (self->last_use[storage] != own) continue;
-            release(self, program->values[storage].offset, program->values[storage].bytes);
+            release_bytes(self, program->values[storage].offset, program->values[storage].bytes);
             self->last_use[storage] = RELEASED;
         }
     OtherCopies *others = self->others;
     for (int32_t own = s; own < s + together && others; own++) {
         for (int32_t v = self->released_first[own]; v >= 0; v = others[v].next_released)
-            release(self, others[v].offset, others[v].bytes);
+            release_bytes(self, others[v].offset, others[v].bytes);
         for (int32_t v = self->created_first[own]; v >= 0; v = others[v].next_created)
-            others[v].offset = allocate(self, others[v].bytes);
+            others[v].offset = allocate_bytes(self, others[v].bytes);
     }
 }
 
@@ -539,7 +539,7 @@ AmStatus program_plan_buffers(Program *program, AmError *error) {
             program->allocation.host_bytes += value->bytes;
             continue;
         }
-        value->offset = allocate(&self, value->bytes);
+        value->offset = allocate_bytes(&self, value->bytes);
     }
     program->allocation.parameter_bytes = self.most_used = self.end;
     for (int32_t s = 0, together; s < program->execution.step_count; s += together) {

@@ -275,7 +275,7 @@ static void read_value(const Fuser *self, RecomputationCost *cost, int32_t value
 }
 
 /* Follows the sources of instruction i to values that are in memory anyway. */
-static void follow(const Fuser *self, RecomputationCost *cost, int32_t i) {
+static void follow_sources(const Fuser *self, RecomputationCost *cost, int32_t i) {
     const ProgramInstruction *instruction = &self->program->instructions[i];
     if (!ir_opcode_has(instruction->opcode, FACT_RECOMPUTABLE) || cost->instruction_count == MOST_RECOMPUTED)
         cost->is_possible = false;
@@ -287,7 +287,7 @@ static void follow(const Fuser *self, RecomputationCost *cost, int32_t i) {
         bool is_inside =
             !outside.broadcast && producer >= 0 && self->form[producer] == FORM_ELEMENT_WISE &&
             same_dimensions(value_shape(self, outside.value), value_shape(self, instruction->first_result));
-        if (is_inside && !is_wanted(self, producer)) follow(self, cost, producer);
+        if (is_inside && !is_wanted(self, producer)) follow_sources(self, cost, producer);
         else read_value(self, cost, outside.value);
     }
 }
@@ -354,7 +354,7 @@ static AmStatus choose_recomputed(Fuser *self, AmError *error) {
         int32_t readers = count_readers(self, i, &is_near);
         if (readers == 0 || value_shape(self, value)->rank == 0) continue;
         RecomputationCost cost = {.is_possible = true};
-        follow(self, &cost, i);
+        follow_sources(self, &cost, i);
         double kept = value_bytes(self, value) * (readers + !is_wanted(self, i));
         bool is_better = cost.is_possible && cost.bytes * readers < kept;
         if (is_better && (is_near || !is_wanted(self, i))) {

@@ -118,7 +118,7 @@ static bool begins_at(Clock *clock, const Mover *self, const GatherRun *run, int
 }
 
 /* Advances the clock by an instruction: collectives run on the network, others on the device. */
-static void pass(Clock *clock, const Program *program, int32_t i) {
+static void advance_clock(Clock *clock, const Program *program, int32_t i) {
     if (program->instructions[i].kind != PROGRAM_COLLECTIVE) {
         clock->now += clock->latency.work[i];
         return;
@@ -142,23 +142,23 @@ static AmStatus find_gaps(Mover *self, Arena *arena, const bool *late, AmError *
             if (!begins_at(&clock, self, &self->runs[next], k)) break;
             self->runs[next].begin = k;
         }
-        pass(&clock, self->program, self->order[k]);
+        advance_clock(&clock, self->program, self->order[k]);
     }
     return AM_OK;
 }
 
 /* Places i after the late instructions that it needs. */
-static void place(Mover *self, int32_t i) {
+static void place_after_needed(Mover *self, int32_t i) {
     const ProgramGraph *graph = self->graph;
     for (int32_t e = graph->first[i]; e < graph->first[i + 1]; e++)
-        if (self->is_waiting[graph->producers[e]]) place(self, graph->producers[e]);
+        if (self->is_waiting[graph->producers[e]]) place_after_needed(self, graph->producers[e]);
     self->is_waiting[i] = false;
     self->order[self->placed++] = i;
 }
 
 static void place_waiting(Mover *self, const int32_t *order, int32_t first, int32_t end) {
     for (int32_t k = first; k < end; k++)
-        if (self->is_waiting[order[k]]) place(self, order[k]);
+        if (self->is_waiting[order[k]]) place_after_needed(self, order[k]);
 }
 
 /* Writes the old order, with the runs that begin there in front of their user. */
@@ -170,7 +170,7 @@ static void place_all(Mover *self, const int32_t *order, const bool *late) {
         first = k + 1;
         for (; begun < self->run_count && self->runs[begun].begin <= k; begun++)
             place_waiting(self, order, self->runs[begun].first, self->runs[begun].end);
-        place(self, order[k]);
+        place_after_needed(self, order[k]);
     }
     place_waiting(self, order, first, count);
 }

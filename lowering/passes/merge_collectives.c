@@ -198,7 +198,7 @@ static AmStatus apply_merges(Program *program, Arena *scratch, const int32_t *or
     return AM_OK;
 }
 
-static AmStatus merge(Program *program, Arena *scratch, AmError *error) {
+static AmStatus merge_buckets(Program *program, Arena *scratch, AmError *error) {
     int32_t count = program->instruction_count;
     int32_t *leader = ARENA_ARRAY(scratch, int32_t, count + 1);
     uint8_t *class_of = ARENA_ARRAY(scratch, uint8_t, count + 1);
@@ -226,7 +226,7 @@ static AmStatus merge(Program *program, Arena *scratch, AmError *error) {
 AmStatus program_merge_collectives(Program *program, AmError *error) {
     Arena scratch = {0};
     if (program->mesh->device_count == 1) return AM_OK;
-    AmStatus status = merge(program, &scratch, error);
+    AmStatus status = merge_buckets(program, &scratch, error);
     arena_free(&scratch);
     return status;
 }

@@ -40,7 +40,7 @@ void program_set_counter(Program *body, int32_t loop, const int32_t *leaves) {
 
 /* ---- values of scalars per iteration ---- */
 
-static bool compare(const char *comparison, int64_t a, int64_t b) {
+static bool compare_integers(const char *comparison, int64_t a, int64_t b) {
     bool or_equal = comparison[1] == 'E';
     switch (comparison[0]) {
     case 'E': return a == b;
@@ -51,7 +51,7 @@ static bool compare(const char *comparison, int64_t a, int64_t b) {
 }
 
 /* Evaluates the operator; returns whether *result is known. */
-static bool apply(const ProgramInstruction *instruction, const int64_t *operands, int64_t *result) {
+static bool apply_operator(const ProgramInstruction *instruction, const int64_t *operands, int64_t *result) {
     int64_t a = operands[0], b = operands[1];
     switch (instruction->opcode) {
     case IR_ADD: return !__builtin_add_overflow(a, b, result);
@@ -61,7 +61,7 @@ static bool apply(const ProgramInstruction *instruction, const int64_t *operands
     case IR_MINIMUM: *result = a < b ? a : b; return true;
     case IR_MAXIMUM: *result = a > b ? a : b; return true;
     case IR_SELECT: *result = a ? b : operands[2]; return true;
-    case IR_COMPARE: *result = compare(instruction->attributes->comparison, a, b); return true;
+    case IR_COMPARE: *result = compare_integers(instruction->attributes->comparison, a, b); return true;
     case IR_CONVERT:
     case IR_BROADCAST: *result = a; return true;
     case IR_REMAINDER:
@@ -111,7 +111,7 @@ static bool find_numbers(PlaceFinder *self, int32_t value, int32_t depth, int64_
         for (int32_t k = 0; k < 3; k++) given[k] = operands[k] ? operands[k][iteration] : 0;
         if (value == counter->value) number = counter->start + counter->step * iteration;
         else if (instruction->kind == PROGRAM_VIEW) number = given[0];
-        else if (!is_constant && !apply(instruction, given, &number)) return false;
+        else if (!is_constant && !apply_operator(instruction, given, &number)) return false;
         int32_t bits = dtype_bits(type) - dtype_is_signed(type);
         int64_t limit = INT64_C(1) << (bits > 60 ? 60 : bits);
         bool fits = number < limit && number >= (dtype_is_signed(type) ? -limit : 0);
@@ -299,7 +299,7 @@ static void find_write(PlaceFinder *self, ProgramInstruction *update) {
 }
 
 /* Finds uses and parameters of the program. */
-static AmStatus begin(PlaceFinder *self, AmError *error) {
+static AmStatus begin_places(PlaceFinder *self, AmError *error) {
     Program *program = self->program;
     Arena *arena = self->arena = program->arena;
     TRY(program_uses(&self->uses, arena, program, error));
@@ -318,7 +318,7 @@ AmStatus program_find_places(Program *program, AmError *error) {
     for (int32_t v = 0; v < program->value_count; v++) program->values[v].place = NULL;
     for (int32_t i = 0; i < program->instruction_count; i++) program->instructions[i].compute.place = NULL;
     if (program->counter.iterations == 0) return AM_OK;
-    TRY(begin(&self, error));
+    TRY(begin_places(&self, error));
     for (int32_t i = 0; i < program->instruction_count; i++) {
         ProgramInstruction *instruction = &program->instructions[i];
         if (instruction->kind != PROGRAM_COMPUTE) continue;

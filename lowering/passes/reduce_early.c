@@ -212,7 +212,7 @@ static bool is_holding(const Scheduler *self) {
     return self->has_chain && self->front.hold > 0;
 }
 
-static void hold(Scheduler *self, int32_t i) {
+static void hold_instruction(Scheduler *self, int32_t i) {
     ready_add(&self->ready[self->is_for_sum[i] ? FILLING_FOR_SUM : FILLING_IN_ORDER], i);
     self->filling_count++;
     self->filling += self->latency.work[i];
@@ -235,7 +235,7 @@ static int32_t take_excess(Scheduler *self) {
     if (self->filling_count == 0 || (!is_large && self->filling < self->front.hold)) return -1;
     int32_t next = take_filling(self);
     if (next < 0 || is_large || self->filling >= self->front.hold) return next;
-    hold(self, next);
+    hold_instruction(self, next);
     return -1;
 }
 
@@ -252,7 +252,7 @@ static void move_all(Scheduler *self, Urgency from, Urgency to) {
 }
 
 /* Releases all held-back instructions. */
-static void release(Scheduler *self) {
+static void release_held(Scheduler *self) {
     if (self->late_until < INFINITY) move_all(self, LATE, FOR_SUM);
     self->late_until = INFINITY;
     if (self->filling_count + self->beside_count == 0) return;
@@ -272,7 +272,7 @@ static void add_ready(Scheduler *self, int32_t i) {
         self->beside_count++;
         self->beside_bytes += live_bytes_taken(&self->live, i);
     } else if (self->latency.is_filling[i]) {
-        hold(self, i);
+        hold_instruction(self, i);
     } else {
         ready_add(&self->ready[FOR_SUM], i);
     }
@@ -349,7 +349,7 @@ static int32_t take_first(Scheduler *self) {
 static int32_t take_in_order(Scheduler *self) {
     int32_t next = take_first(self);
     while (next >= 0 && is_holding(self) && self->latency.is_filling[next]) {
-        hold(self, next);
+        hold_instruction(self, next);
         int32_t excess = take_excess(self);
         if (excess >= 0) return excess;
         next = take_first(self);
@@ -392,10 +392,10 @@ static int32_t take_for_sum(Scheduler *self) {
 }
 
 /* Returns the next instruction; -1: none is left. */
-static int32_t take(Scheduler *self) {
+static int32_t take_next(Scheduler *self) {
     while (self->held_first < self->held_count && self->held_until[self->held_first] <= self->sums)
         add_ready(self, self->held[self->held_first++]);
-    if (!is_holding(self)) release(self);
+    if (!is_holding(self)) release_held(self);
     int32_t next = take_for_sum(self);
     if (next < 0) {
         bool is_far = latency_front_distance(&self->front, &self->latency) >= self->front.longest / 2;
@@ -428,7 +428,7 @@ static void advance(Scheduler *self) {
 }
 
 /* Advances the estimated time by instruction i. */
-static void run(Scheduler *self, int32_t i) {
+static void advance_clock(Scheduler *self, int32_t i) {
     double at = inputs_at(self, i), work = self->latency.work[i];
     if (at < self->clock) at = self->clock;
     if (self->latency.is_awaited[i]) {
@@ -449,12 +449,12 @@ static void run(Scheduler *self, int32_t i) {
 }
 
 /* Appends an instruction to the order, and readies those that waited for it. */
-static void place(Scheduler *self, int32_t i) {
+static void place_instruction(Scheduler *self, int32_t i) {
     const ProgramGraph *graph = &self->graph;
     self->order[self->placed++] = i;
     self->waiting[i] = -1;
     self->sums += program_reduces(&self->program->instructions[i]);
-    if (self->has_chain) run(self, i);
+    if (self->has_chain) advance_clock(self, i);
     for (int32_t u = graph->first_user[i]; u < graph->first_user[i + 1]; u++)
         if (--self->waiting[graph->users[u]] == 0) make_ready(self, graph->users[u]);
     for (int32_t k = self->first_deferred[i]; k >= 0; k = self->next_deferred[k])
@@ -473,7 +473,7 @@ static AmStatus order_all(Scheduler *self, AmError *error) {
     }
     for (int32_t i = 0; i < count; i++)
         if (self->waiting[i] == 0) make_ready(self, i);
-    for (int32_t i; (i = take(self)) >= 0;) place(self, i);
+    for (int32_t i; (i = take_next(self)) >= 0;) place_instruction(self, i);
     if (self->placed == count) return AM_OK;
     return am_fail(error, AM_ERROR_INTERNAL, self->program->module->source,
                    "ordering the sums: instructions depend on one another");

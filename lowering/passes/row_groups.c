@@ -144,7 +144,7 @@ static bool is_shared_by_group(const RowGroupFinder *self, int32_t s) {
 }
 
 /* Grows the group of one reduction by steps before and after it. */
-static void grow(RowGroupFinder *self, int32_t least) {
+static void grow_group(RowGroupFinder *self, int32_t least) {
     const Program *program = self->program;
     see(self, self->first);
     for (int32_t s = self->first - 1; s >= least && self->end - s <= MOST_STEPS; s--) {
@@ -252,7 +252,7 @@ AmStatus program_find_row_groups(Program *program, AmError *error) {
         self.first = s;
         self.end = s + 1;
         self.candidate++;
-        grow(&self, least);
+        grow_group(&self, least);
         if (self.end - self.first < 2 || !saves_bytes(&self)) continue;
         program->execution.row_groups[program->execution.row_group_count++] =
             (ProgramRowGroup){.first = self.first,

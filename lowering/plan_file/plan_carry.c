@@ -39,8 +39,9 @@ typedef struct Carrier {
     AmError *error;
 } Carrier;
 
-static AmStatus refuse(const Carrier *self, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static AmStatus refuse(const Carrier *self, const char *format, ...) {
+static AmStatus refuse_plan(const Carrier *self, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static AmStatus refuse_plan(const Carrier *self, const char *format, ...) {
     char text[512];
     va_list arguments;
     va_start(arguments, format);
@@ -71,7 +72,7 @@ static AmStatus find_numbers(Carrier *self, CarriedNumbers *numbers, const json_
             return am_fail(self->error, AM_ERROR_INPUT, self->file,
                            "$.names.%s[%zu]: expected [number, name]", key, k);
         int32_t found = name ? instruction_names_find(&self->names, &self->keys, name) : count;
-        if (found < 0) return refuse(self, "no operator is \"%.300s\"", name);
+        if (found < 0) return refuse_plan(self, "no operator is \"%.300s\"", name);
         numbers->rows[numbers->count] = (CarriedNumber){json_integer_value(number), found, numbers->count};
         numbers->count++;
     }
@@ -93,7 +94,8 @@ static bool is_last_row(const CarriedNumbers *numbers, const CarriedNumber *row)
 static AmStatus find_instruction(const Carrier *self, const CarriedNumber **rows, const json_t *value) {
     *rows = find_rows(&self->instructions, json_integer_value(value));
     if (*rows && json_is_integer(value)) return AM_OK;
-    return refuse(self, "instruction %lld has no name in the plan", (long long)json_integer_value(value));
+    return refuse_plan(self, "instruction %lld has no name in the plan",
+                       (long long)json_integer_value(value));
 }
 
 /* Replaces a list of objects about instructions, or of plain instructions. */
@@ -116,7 +118,7 @@ static AmStatus carry_list(const Carrier *self, json_t *stage, const char *key) 
             json_decref(instruction);
             json_array_append_new(carried, copy);
             if (json_array_size(carried) > (size_t)self->names.count)
-                TRY_OR_FAIL(refuse(self, "%s has more entries than this module has operators", key));
+                TRY_OR_FAIL(refuse_plan(self, "%s has more entries than this module has operators", key));
             if (is_last_row(&self->instructions, found)) break;
         }
     }
@@ -143,8 +145,8 @@ static AmStatus add_class(const Carrier *self, CarriedEntries *entries, json_t *
                         ? classes_of(classes, self->context->rules, instruction, (int32_t)dimension)
                         : -1;
     if (found < 0)
-        return refuse(self, "dimension %lld of %s cannot be split", (long long)dimension,
-                      self->context->canonical->instructions[instruction].name);
+        return refuse_plan(self, "dimension %lld of %s cannot be split", (long long)dimension,
+                           self->context->canonical->instructions[instruction].name);
     bool *taken = &entries->taken[k * classes->count + found];
     if (*taken) return AM_OK;
     *taken = true;
@@ -163,7 +165,7 @@ static AmStatus carry_parameter(Carrier *self, CarriedEntries *entries, json_t *
     const json_t *row = number < 0 ? NULL : json_array_get(self->parameters, (size_t)number);
     const char *path = json_string_value(json_object_get(row, "path"));
     int32_t rank = (int32_t)json_array_size(json_object_get(row, "sharding")), *layers;
-    if (!path) return refuse(self, "parameter %lld has no path in $.parameters", (long long)number);
+    if (!path) return refuse_plan(self, "parameter %lld has no path in $.parameters", (long long)number);
     int32_t single = parameter_keys_find(&self->keys, path);
     if (single >= 0) {
         int32_t instruction = roles->parameters[single].instruction;
@@ -171,8 +173,8 @@ static AmStatus carry_parameter(Carrier *self, CarriedEntries *entries, json_t *
             return add_class(self, entries, entry, instruction, dimension);
     }
     int32_t count = parameter_keys_layers(&self->keys, &self->arena, &layers, path);
-    if (count == 0) return refuse(self, "no parameter is %.300s", path);
-    if (dimension == 0) return refuse(self, "it divides the layers of %.300s among devices", path);
+    if (count == 0) return refuse_plan(self, "no parameter is %.300s", path);
+    if (dimension == 0) return refuse_plan(self, "it divides the layers of %.300s among devices", path);
     for (int32_t k = 0; k < count; k++)
         TRY(add_class(self, entries, entry, roles->parameters[layers[k]].instruction, dimension - 1));
     return AM_OK;
@@ -224,7 +226,8 @@ static AmStatus carry_border(const Carrier *self, json_t *range, size_t which) {
     if (!json_is_integer(json_array_get(range, which))) return AM_OK; /* refused where it is read */
     if (number >= self->end) carried = self->names.count;
     else if (row) carried = row->instruction;
-    else if (number > 0) return refuse(self, "the border at instruction %lld has no name", (long long)number);
+    else if (number > 0)
+        return refuse_plan(self, "the border at instruction %lld has no name", (long long)number);
     json_array_set_new(range, which, json_integer(carried));
     return AM_OK;
 }
@@ -240,8 +243,8 @@ static AmStatus carry_ranges(const Carrier *self, json_t *ranges) {
         json_int_t carried_first = json_integer_value(json_array_get(range, 0));
         json_int_t carried_behind = json_integer_value(json_array_get(range, 1));
         if (carried_first > carried_behind && first <= behind)
-            return refuse(self, "the operators at its borders %lld and %lld have the other order here",
-                          (long long)first, (long long)behind);
+            return refuse_plan(self, "the operators at its borders %lld and %lld have the other order here",
+                               (long long)first, (long long)behind);
         if (carried_first == carried_behind) json_array_remove(ranges, k);
         else k++;
     }
@@ -308,14 +311,14 @@ static AmStatus carry(Carrier *self, json_t *root, const json_t *names, bool is_
 }
 
 /* Makes the context with separate layers and the plan's other rewritings, and notes it in the plan. */
-static AmStatus rewrite(Carrier *self, json_t *root, PlanContext *source, PlanRewrites rewriting) {
+static AmStatus rewrite_context(Carrier *self, json_t *root, PlanContext *source, PlanRewrites rewriting) {
     json_t *object = json_object_get(root, "rewriting");
     PlanContext *made;
     AmError own = {0};
     rewriting.undoes_recomputation = json_object_get(object, "recomputation") != NULL;
     rewriting.fuses_attention = json_object_get(object, "attention") != NULL;
     AmStatus status = plan_context_rewrite(&made, source, rewriting, &own);
-    if (status == AM_ERROR_INFEASIBLE) return refuse(self, "%.400s", own.text);
+    if (status == AM_ERROR_INFEASIBLE) return refuse_plan(self, "%.400s", own.text);
     TRY(am_pass_error(status, &own, self->error));
     self->context = made;
     if (!object && rewriting.splits_layers) json_object_set_new(root, "rewriting", object = json_object());
@@ -346,7 +349,7 @@ AmStatus plan_names_carry(json_t *root, PlanContext *source, const char *file, A
     else TRY(am_pass_error(status, &own, error));
     TRY_OR_FAIL(plan_names_hash_parameters(hex, &self.arena, layers, error));
     if (strcmp(hex, parameters) != 0) goto fail; /* another model */
-    TRY_OR_FAIL(rewrite(&self, root, source, rewriting));
+    TRY_OR_FAIL(rewrite_context(&self, root, source, rewriting));
     status = carry(&self, root, names, is_same_module);
 fail:
     arena_free(&self.arena);

@@ -246,7 +246,7 @@ static AmStatus convert_operands_to_f32(Lowering *self, const IrInstruction *sou
 
 /* Lowers one instruction: brings its operands into the needed states, and adds its local form with local
  * results. */
-static AmStatus emit(Lowering *self, int32_t i, Split split, uint8_t carries, AmError *error) {
+static AmStatus emit_local_form(Lowering *self, int32_t i, Split split, uint8_t carries, AmError *error) {
     const IrInstruction *source = &self->module->instructions[i];
     TRY(lower_check_bitcast(self->module, i, error));
     bool takes_tuple = self->split_options->takes_tuple[i];
@@ -353,7 +353,7 @@ static AmStatus require_value(Lowering *self, int32_t i, int32_t leaf, SbpState 
         if (!factors_for(self, i, leaf, state, factors, cuts))
             for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) factors[axis] = -1;
         SbpState made = place_state(self, i, split, self->rules->rules[i].operand_count + leaf);
-        if (find_state(self, i, leaf, made) < 0) TRY(emit(self, i, split, 0, error));
+        if (find_state(self, i, leaf, made) < 0) TRY(emit_local_form(self, i, split, 0, error));
         *value = find_state(self, i, leaf, state);
         if (*value >= 0) return AM_OK;
     }
@@ -456,7 +456,7 @@ static AmStatus store_pinned(Lowering *self, int32_t i, AmError *error) {
 static AmStatus lower_instruction(Lowering *self, int32_t i, AmError *error) {
     const Assignment *assignment = self->assignment;
     self->phase = self->roles->phases[i];
-    TRY(emit(self, i, split_of(assignment, i), assignment->carries[i], error));
+    TRY(emit_local_form(self, i, split_of(assignment, i), assignment->carries[i], error));
     const ProgramInstruction *made = &self->program->instructions[self->program->instruction_count - 1];
     int32_t leaves = made->result_count, first = made->first_result;
     for (int32_t leaf = 0; leaf < leaves; leaf++)

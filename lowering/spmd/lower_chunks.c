@@ -197,7 +197,7 @@ static AmStatus merge_loops(Merger *self, bool *found, AmError *error) {
 }
 
 /* Values one after the other; parameters and outputs are one chunk's each. */
-static AmStatus begin(Merger *self, Program *const *chunks, AmError *error) {
+static AmStatus begin_program(Merger *self, Program *const *chunks, AmError *error) {
     Program *program = self->program;
     Arena *arena = program->arena;
     const IrRoles *roles = program->roles;
@@ -249,7 +249,7 @@ AmStatus lower_merge_chunks(Program **result, Program *const *chunks, int32_t ch
     *program = *chunks[0];
     program->instructions = NULL;
     program->instruction_count = program->instruction_capacity = program->execution.update_count = 0;
-    TRY(begin(&self, chunks, error));
+    TRY(begin_program(&self, chunks, error));
     for (bool found = true; found;) {
         TRY(merge_plain(&self, error));
         TRY(merge_loops(&self, &found, error));

@@ -96,7 +96,7 @@ static AmStatus add_instruction(ComputationLowering *self, int32_t i, AmError *e
 }
 
 /* Lowers one instruction: tuples and barriers only pass leaves on. */
-static AmStatus lower(ComputationLowering *self, int32_t i, AmError *error) {
+static AmStatus lower_instruction(ComputationLowering *self, int32_t i, AmError *error) {
     const IrInstruction *instruction = &self->module->instructions[i];
     int32_t at = i - self->body->first;
     self->first_leaf[at] = self->used;
@@ -201,7 +201,7 @@ static AmStatus make_program(Program **result, Arena *arena, const IrModule *mod
     TRY(lower_parameters(&self, roles, error));
     for (int32_t i = 0; i < body->count && !arena->failed; i++)
         if (self.live[i] && module->instructions[body->first + i].opcode != IR_PARAMETER)
-            TRY(lower(&self, body->first + i, error));
+            TRY(lower_instruction(&self, body->first + i, error));
     if (arena->failed) return am_fail_memory(error, body->count);
     TRY(lower_root(&self, roles, repeats, error));
     *result = program;

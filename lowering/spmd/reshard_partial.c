@@ -99,8 +99,8 @@ static int32_t pad(Lowering *self, int32_t i, ReshardResult result, int32_t from
 }
 
 /* Emits the value on devices that keep it, the identity elsewhere. */
-static int32_t choose(Lowering *self, int32_t i, ReshardResult result, int32_t from, int32_t identity,
-                      bool keeps) {
+static int32_t emit_choice(Lowering *self, int32_t i, ReshardResult result, int32_t from, int32_t identity,
+                           bool keeps) {
     static const IrAttributes none;
     IrShape *choice = ARENA_ARRAY(self->arena, IrShape, 1);
     if (!choice) return 0;
@@ -146,6 +146,6 @@ AmStatus reshard_make_partial(Lowering *self, int32_t i, int32_t leaf, const IrS
         .leaf = chooses ? LOWERED_HELPER : leaf, .global = global, .state = padded};
     ReshardResult chosen = {.leaf = leaf, .global = global, .state = to};
     if (pads) *value = pad(self, i, padded_result, from, identity);
-    if (chooses) *value = choose(self, i, chosen, *value, identity, keeps);
+    if (chooses) *value = emit_choice(self, i, chosen, *value, identity, keeps);
     return self->arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }

@@ -66,7 +66,7 @@ static int32_t group_size(const Mesh *mesh, uint32_t axes) {
     return size;
 }
 
-static double share(const Mesh *mesh, SbpState state) {
+static double share_of_tensor(const Mesh *mesh, SbpState state) {
     uint32_t axes = 0;
     for (int32_t axis = 0; axis < mesh->axis_count; axis++)
         if (sbp_is_split(state.axis[axis])) axes |= 1u << axis;
@@ -97,14 +97,14 @@ static double common_share(const Mesh *mesh, uint32_t from, uint32_t to) {
 static double step_weight(const Mesh *mesh, SbpState from, const ReshardStep *step) {
     double n = group_size(mesh, step->axes), part = (n - 1) / n;
     switch (step->kind) {
-    case PROGRAM_ALL_REDUCE: return 2 * part * share(mesh, from);
+    case PROGRAM_ALL_REDUCE: return 2 * part * share_of_tensor(mesh, from);
     case PROGRAM_REDUCE_SCATTER:
-    case PROGRAM_ALL_TO_ALL: return part * share(mesh, from);
-    case PROGRAM_ALL_GATHER: return part * share(mesh, step->state);
+    case PROGRAM_ALL_TO_ALL: return part * share_of_tensor(mesh, from);
+    case PROGRAM_ALL_GATHER: return part * share_of_tensor(mesh, step->state);
     case PROGRAM_HALO_EXCHANGE: {
         uint32_t before = axes_splitting(from, step->dimension),
                  after = axes_splitting(step->state, step->dimension);
-        double others = share(mesh, from) * group_size(mesh, before);
+        double others = share_of_tensor(mesh, from) * group_size(mesh, before);
         return others * (1.0 / group_size(mesh, after) - common_share(mesh, before, after));
     }
     default: return 0;
@@ -257,7 +257,7 @@ static bool find_step(SbpState from, SbpState to, ReshardStep *step) {
 /* ---- the way ---- */
 
 /* Reaches other states from a node by one collective or cut, where that is cheaper than before. */
-static void extend(PathSearch *self, int32_t index) {
+static void extend_node(PathSearch *self, int32_t index) {
     const Node *here = &self->nodes[index];
     for (int32_t next = 0; next < self->count; next++) {
         ReshardStep step;
@@ -273,7 +273,7 @@ static void extend(PathSearch *self, int32_t index) {
 }
 
 /* Finds the cheapest path by Dijkstra's algorithm over all states. Returns false if there is none. */
-static bool search(PathSearch *self, SbpState from, SbpState to, ReshardPath *path) {
+static bool search_path(PathSearch *self, SbpState from, SbpState to, ReshardPath *path) {
     int32_t end = index_of(self, to), at = index_of(self, from);
     for (int32_t k = 0; k < self->count; k++) {
         self->nodes[k] = (Node){.state = state_of(self, k), .weight = -1, .before = -1};
@@ -282,7 +282,7 @@ static bool search(PathSearch *self, SbpState from, SbpState to, ReshardPath *pa
     self->nodes[at].weight = 0;
     while (at >= 0 && at != end) {
         self->nodes[at].is_done = true;
-        extend(self, at);
+        extend_node(self, at);
         at = -1;
         for (int32_t k = 0; k < self->count; k++) {
             const Node *node = &self->nodes[k];
@@ -310,7 +310,7 @@ bool reshard_find_path(ReshardPath *path, const Mesh *mesh, const IrShape *globa
         /* For a single axis, one step is the cheapest path, if one exists. */
         if (!is_one_axis || !find_step(from, to, &path->steps[0])) {
             find_options(&self, from, to);
-            if (self.count > MOST_STATES || !search(&self, from, to, path)) return false;
+            if (self.count > MOST_STATES || !search_path(&self, from, to, path)) return false;
         }
     }
     path->weight = 0;

@@ -82,7 +82,7 @@ static void match_dimension(Matcher *self, int32_t d, const Pieces *source, cons
 }
 
 /* Finds what target device t needs of the source device; false: nothing. */
-static bool match(Matcher *self, int32_t t) {
+static bool match_device(Matcher *self, int32_t t) {
     int32_t rank = self->shape->rank;
     self->first[0] = 0;
     for (int32_t d = 0; d < rank; d++) {
@@ -166,7 +166,7 @@ static void visit_source(Matcher *self, int32_t s, const int32_t *members, int32
     int32_t near = list_near(self, target->mesh->device_count);
     for (int32_t k = 0; k < near; k++) {
         int32_t t = self->near[k], receiver = target->first_rank + t, sender = -1;
-        if (!match(self, t)) continue;
+        if (!match_device(self, t)) continue;
         if (self->arena->failed) return;
         for (int32_t m = 0; m < count; m++)
             if (source->first_rank + members[m] == receiver) sender = receiver;
