@@ -54,7 +54,7 @@ static void begin_spans(RunningStage *self) {
 }
 
 /* Ends the present piece of a stage. */
-static void pass(RunningStage *self) {
+static void pass_piece(RunningStage *self) {
     const PipelineStage *stage = self->stage;
     self->at++;
     while (self->depth > 0) {
@@ -98,13 +98,13 @@ static bool rendezvous(PipelineClock *self, int32_t s, const PipelinePiece *piec
     worker->rendezvous(worker->user, s, self->stages[s].at, end, piece->ticks);
     worker->rendezvous(worker->user, other, partner->at, end, piece->ticks);
     partner->is_waiting = false;
-    pass(partner);
+    pass_piece(partner);
     wake(self, other);
     return true;
 }
 
 /* Sends a value by a channel. Returns false if no slot is free. */
-static bool send(PipelineClock *self, int32_t s, const PipelinePiece *piece) {
+static bool send_value(PipelineClock *self, int32_t s, const PipelinePiece *piece) {
     RunningChannel *channel = &self->channels[piece->channel];
     const PipelineWorker *worker = self->worker;
     int32_t slots = channel->channel->slots, at = self->stages[s].at;
@@ -118,7 +118,7 @@ static bool send(PipelineClock *self, int32_t s, const PipelinePiece *piece) {
 }
 
 /* Receives the next value of a channel. Returns false if none was sent. */
-static bool receive(PipelineClock *self, int32_t s, const PipelinePiece *piece) {
+static bool receive_value(PipelineClock *self, int32_t s, const PipelinePiece *piece) {
     RunningChannel *channel = &self->channels[piece->channel];
     const PipelineWorker *worker = self->worker;
     int32_t slots = channel->channel->slots, at = self->stages[s].at;
@@ -139,10 +139,10 @@ static void run_stage(PipelineClock *self, int32_t s) {
         bool moved = true;
         if (piece->channel < 0) self->worker->compute(self->worker->user, s, running->at);
         else if (self->channels[piece->channel].channel->slots == 0) moved = rendezvous(self, s, piece);
-        else moved = piece->sends ? send(self, s, piece) : receive(self, s, piece);
+        else moved = piece->sends ? send_value(self, s, piece) : receive_value(self, s, piece);
         running->is_waiting = !moved;
         if (!moved) return;
-        pass(running);
+        pass_piece(running);
     }
 }
 

@@ -273,13 +273,13 @@ static int32_t on_travel(void *user, int32_t channel, int32_t piece, Moment star
     return event;
 }
 
-static void compute(void *user, int32_t stage, int32_t piece) {
+static void compute_piece(void *user, int32_t stage, int32_t piece) {
     stage_clock_compute(&((Simulator *)user)->stages[stage], piece);
 }
 static Moment arrive(void *user, int32_t stage, int32_t piece) {
     return stage_clock_arrive(&((Simulator *)user)->stages[stage], piece);
 }
-static void wait(void *user, int32_t stage, int32_t piece, Moment until) {
+static void wait_until(void *user, int32_t stage, int32_t piece, Moment until) {
     Simulator *self = user;
     if (self->waited[stage] < 0)
         self->waited[stage] = fmax(0, until.at - stage_clock_arrive(&self->stages[stage], piece).at);
@@ -291,7 +291,7 @@ static void rendezvous(void *user, int32_t stage, int32_t piece, Moment end, Tic
 
 /* Ends the step when the last device is done, under zb_2p without its wait for the first input. Returns the
  * event that ended it. */
-static int32_t finish(Simulator *self) {
+static int32_t finish_step(Simulator *self) {
     Simulation *simulation = self->simulation;
     const PlanCosts *costs = self->costs;
     bool follows_on = plan_schedule(costs->ranks->plan) == SCHEDULE_ZB_2P;
@@ -371,7 +371,7 @@ static AmStatus run_stages(Simulator *self, Arena *arena, AmError *error) {
     const PlanCosts *costs = self->costs;
     int32_t stage_count = costs->ranks->stage_count;
     const StageWatch watch = {on_step, self};
-    const PipelineWorker worker = {compute, arrive, wait, rendezvous, on_travel, self};
+    const PipelineWorker worker = {compute_piece, arrive, wait_until, rendezvous, on_travel, self};
     bool is_watched = self->options->observer || self->options->with_details;
     self->stages = ARENA_ARRAY(arena, StageClock, stage_count);
     self->waited = ARENA_ARRAY(arena, Ticks, stage_count);
@@ -382,12 +382,12 @@ static AmStatus run_stages(Simulator *self, Arena *arena, AmError *error) {
                              self->options, is_watched ? &watch : NULL, error));
     TRY(pipeline_clock_run(arena, costs->lines, stage_count, costs->channels, costs->channel_count, &worker,
                            error));
-    int32_t last = finish(self);
+    int32_t last = finish_step(self);
     if (!self->options->with_details) return AM_OK;
     return critical_path_find(&self->simulation->critical_path, arena, &self->record, last, error);
 }
 
-static AmStatus run(Simulator *self, Arena *arena, AmError *error) {
+static AmStatus run_recorded(Simulator *self, Arena *arena, AmError *error) {
     Arena events = {0};
     self->record = (SimulationRecord){.arena = &events, .most = MOST_EVENTS};
     AmStatus status = AM_OK;
@@ -443,7 +443,7 @@ AmStatus simulate_costs(Simulation **simulation, Arena *arena, const PlanCosts *
                                                 .receiver = costs->transfers[k].transfer->receiver,
                                                 .origin = sending ? sending->instruction->origin : -1};
     }
-    TRY(run(&self, arena, error));
+    TRY(run_recorded(&self, arena, error));
     describe_devices(result, arena, costs);
     TRY(find_host(result, arena, costs, error));
     if (options->with_details)

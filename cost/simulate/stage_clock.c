@@ -56,7 +56,7 @@ static void communicate_step(StageClock *self, int32_t step, const ProgramCollec
     }
 }
 
-static void join(StageClock *self) {
+static void join_streams(StageClock *self) {
     for (int32_t l = 0; l < self->stream_count; l++) streams_join(&self->streams[l]);
 }
 
@@ -66,12 +66,12 @@ static void run_steps(StageClock *self, const StagePiece *piece) {
     for (int32_t s = piece->first, next; s < piece->end; s = next) {
         next = self->sums && self->run_end[s] < piece->end ? self->run_end[s] : piece->end;
         if (!self->sums || events->work_of[s] == EVENT_COLLECTIVE) next = s + 1;
-        if (s > piece->first && steps[s].program != steps[s - 1].program) join(self);
+        if (s > piece->first && steps[s].program != steps[s - 1].program) join_streams(self);
         if (events->work_of[s] == EVENT_COLLECTIVE)
             communicate_step(self, s, steps[s].instruction->collective);
         else compute_steps(self, s, next);
     }
-    join(self);
+    join_streams(self);
 }
 
 /* Does the work of run_steps() on the streams of a stage whose devices all do the same, when nothing
@@ -96,7 +96,7 @@ static void run_folded(DeviceStreams *streams, const ProgramEvents *events, cons
 }
 
 /* Computes the duration of each piece, run once from an idle start. */
-static AmStatus fold(StageClock *self, Arena *arena, AmError *error) {
+static AmStatus fold_pieces(StageClock *self, Arena *arena, AmError *error) {
     const StagePieces *of_all = &self->costs->of_all;
     const Ticks *ticks = stage_costs_ticks(self->costs, 0);
     self->folded = ARENA_ARRAY(arena, FoldedPiece, of_all->piece_count + 1);
@@ -161,7 +161,7 @@ AmStatus stage_clock_open(StageClock *self, Arena *arena, const StageCosts *cost
             cluster_device_type(costs->cluster, costs->stage->devices[l])->overlaps_communication, error));
     }
     if (watch || varies) return AM_OK;
-    return self->stream_count == 1 ? fold(self, arena, error) : sum_runs(self, arena, error);
+    return self->stream_count == 1 ? fold_pieces(self, arena, error) : sum_runs(self, arena, error);
 }
 
 void stage_clock_compute(StageClock *self, int32_t piece) {

@@ -327,7 +327,7 @@ static void sum_up(Comparison *self) {
     result->pass_count = kept;
 }
 
-static AmStatus compare(Comparison *self) {
+static AmStatus compare_steps(Comparison *self) {
     TraceError *result = self->result;
     double *values = ARENA_ARRAY(self->arena, double, self->most_steps);
     self->pass_count = (self->micro_batches + 1) * 2;
@@ -367,5 +367,5 @@ AmStatus trace_error_find(TraceError **found, Arena *arena, const TraceEvents *p
                                 .devices = ARENA_ARRAY(arena, DeviceError, self.device_count)};
     if (arena->failed) return am_fail_memory(error, (int64_t)sizeof(DeviceError) * self.device_count);
     TRY(check_devices(&self, measured));
-    return compare(&self);
+    return compare_steps(&self);
 }

@@ -34,7 +34,7 @@ static IrPhase phase_of(const char *name, size_t length) {
     return IR_PHASE_OTHER;
 }
 
-static AmStatus add(TraceEvents *events, const TraceFields *fields, AmError *error) {
+static AmStatus add_event(TraceEvents *events, const TraceFields *fields, AmError *error) {
     int32_t stream = (int32_t)fields->kind % TRACE_STREAMS;
     bool is_step = stream == TRACE_STEPS && strncmp(fields->name, "step", 4) == 0;
     /* A loop, conditional or call encloses the slices of its computations. */
@@ -78,7 +78,7 @@ AmStatus trace_events_add(TraceEvents *events, const TraceSlice *slice, AmError 
         fields.has_instruction = true;
         fields.instruction_hash = hash_bytes(note->text, strlen(note->text), 0);
     }
-    return add(events, &fields, error);
+    return add_event(events, &fields, error);
 }
 
 /* ---- reading a file ---- */
@@ -187,7 +187,7 @@ static AmStatus read_event(JsonScanner *scanner, TraceEvents *events) {
     TRY(json_scan_expect(scanner, '}'));
     if (!fields.is_slice) return AM_OK;
     TRY(check_slice(scanner, at, &fields));
-    return add(events, &fields, scanner->error);
+    return add_event(events, &fields, scanner->error);
 }
 
 static AmStatus read_events(JsonScanner *scanner, TraceEvents *events) {
