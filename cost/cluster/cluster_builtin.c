@@ -122,7 +122,7 @@ const ClusterBuiltin *cluster_builtins(int32_t *count) {
     return summaries;
 }
 
-static json_t *describe(const BuiltinRow *row) {
+static json_t *describe_cluster(const BuiltinRow *row) {
     json_t *types = json_object(), *link_list = json_object(), *servers = json_array();
     for (int k = 0; k < MOST_ROWS && row->servers[k].count > 0; k++) {
         const ServerRow *server = &row->servers[k];
@@ -284,7 +284,7 @@ AmStatus cluster_builtin(json_t **description, const char *name, AmError *error)
         row = &made;
     }
     if (!row) return AM_OK;
-    *description = describe(row);
+    *description = describe_cluster(row);
     if (!*description) return am_fail_memory(error, 0);
     if (family) add_topology(*description, family, count);
     return AM_OK;

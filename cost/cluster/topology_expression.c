@@ -79,7 +79,7 @@ static int64_t read_variable(Parser *self) {
 }
 
 /* Computes one binary operation; an overflow or a division by zero is an error. */
-static int64_t apply(Parser *self, Operation operation, int64_t a, int64_t b) {
+static int64_t apply_operation(Parser *self, Operation operation, int64_t a, int64_t b) {
     int64_t value = 0;
     bool overflows = false;
     switch (operation) {
@@ -112,7 +112,7 @@ static int64_t read_operand(Parser *self) {
     if (*self->at >= '0' && *self->at <= '9') return read_number(self);
     if (*self->at == '-') {
         self->at++;
-        return apply(self, MINUS, 0, read_expression(self, SIGN_STRENGTH));
+        return apply_operation(self, MINUS, 0, read_expression(self, SIGN_STRENGTH));
     }
     if (*self->at != '(') return read_variable(self);
     self->at++;
@@ -141,7 +141,7 @@ static int64_t read_expression(Parser *self, int32_t least_strength) {
     for (int32_t k; (k = next_operator(self)) < OPERATOR_COUNT && operators[k].strength >= least_strength;) {
         self->at += strlen(operators[k].sign);
         int64_t right = read_expression(self, operators[k].strength + 1);
-        value = apply(self, operators[k].operation, value, right);
+        value = apply_operation(self, operators[k].operation, value, right);
     }
     self->depth--;
     return value;

@@ -190,7 +190,7 @@ static int64_t cross_towards(const Topology *self, TopologyRoutes *routes, const
 /* Finds last_edge on the route from `start` to `target`, or, where that is -1, to everything. Returns the
  * number of edges that it looked at. A vertex is final once all nearer ones were taken from the heap: what
  * leads to it has less latency or fewer edges. */
-static int64_t search(const Topology *self, TopologyRoutes *routes, int32_t start, int32_t target) {
+static int64_t search_route(const Topology *self, TopologyRoutes *routes, int32_t start, int32_t target) {
     int64_t work = 0;
     if (target >= 0) find_nearby(self, routes, target);
     routes->most = target >= 0 ? routes->ahead[start] : INT64_MAX;
@@ -230,7 +230,7 @@ static void keep_routes(const Topology *self, TopologyRoutes *routes, int32_t st
     routes->start[slot] = start;
     routes->slot_of[start] = slot;
     routes->work[start] = 0;
-    search(self, routes, start, -1);
+    search_route(self, routes, start, -1);
     memcpy(&routes->last[(size_t)slot * (size_t)self->vertex_count], routes->last_edge,
            sizeof *routes->last * (size_t)self->vertex_count);
 }
@@ -244,7 +244,7 @@ static const int32_t *routes_from(const Topology *self, TopologyRoutes *routes, 
         is_kept = true;
     }
     if (!is_kept) {
-        routes->work[start] += search(self, routes, start, target);
+        routes->work[start] += search_route(self, routes, start, target);
         return routes->last_edge;
     }
     int32_t slot = routes->slot_of[start];

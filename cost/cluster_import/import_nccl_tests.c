@@ -298,7 +298,7 @@ static AmStatus read_aceso(MeasurementReader *self, const FileBytes *file) {
 #define LARGE_BYTES 65536
 
 /* Fits a link to the measured times. */
-static json_t *fit(const MeasurementReader *self) {
+static json_t *fit_link(const MeasurementReader *self) {
     /* An all-reduce sends 2(n-1)/n bytes a byte, another collective (n-1)/n. The figures of the largest size
      * have the most digits. */
     double one = (self->ranks - 1.0) / self->ranks;
@@ -335,7 +335,7 @@ static AmStatus add_link(MeasurementReader *self) {
         return am_fail(self->error, AM_ERROR_INPUT, self->source,
                        "measures the link %s servers, as another file does",
                        self->hosts > 1 ? "between" : "inside");
-    *link = fit(self);
+    *link = fit_link(self);
     const char *source = arena_copy_string(import->arena, self->source);
     *(self->hosts > 1 ? &import->between_source : &import->inside_source) = source;
     if (self->hosts > (int32_t)json_object_size(import->measured_hosts)) {

@@ -245,7 +245,7 @@ static bool is_equal(const LinkLoads *a, const LinkLoads *b) {
 }
 
 /* Copies link loads out of scratch memory; NULL without memory. */
-static const LinkLoads *keep(Arena *arena, const LinkLoads *loads) {
+static const LinkLoads *copy_loads(Arena *arena, const LinkLoads *loads) {
     LinkLoads *copy = ARENA_ARRAY(arena, LinkLoads, 1);
     if (!copy) return NULL;
     *copy = *loads;
@@ -261,7 +261,7 @@ static const LinkLoads *keep(Arena *arena, const LinkLoads *loads) {
             move->steps[k].terms = terms;
         }
     }
-    if (copy->next) copy->next = keep(arena, copy->next);
+    if (copy->next) copy->next = copy_loads(arena, copy->next);
     return arena->failed ? NULL : copy;
 }
 
@@ -301,7 +301,7 @@ AmStatus collective_find_loads(CollectiveTopology *topologies, Arena *arena, con
     for (int32_t g = 0; g < group_count && status == AM_OK; g++) {
         int32_t k = 0;
         while (k < different_count && !is_equal(different[k], &self.link_loads[g])) k++;
-        const LinkLoads *loads = k < different_count ? different[k] : keep(arena, &self.link_loads[g]);
+        const LinkLoads *loads = k < different_count ? different[k] : copy_loads(arena, &self.link_loads[g]);
         if (!loads) status = am_fail_memory(error, (int64_t)sizeof *loads);
         if (k == different_count && k < MOST_COMPARED && loads) different[different_count++] = loads;
         topologies[g] = (CollectiveTopology){

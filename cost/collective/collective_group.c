@@ -55,7 +55,7 @@ typedef struct Ways {
 } Ways;
 
 /* Gives back what rings have taken. */
-static void restore(Ways *self, const Cluster *cluster) {
+static void restore_ways(Ways *self, const Cluster *cluster) {
     for (int32_t pair = 0; pair < self->count * self->count; pair++) {
         if (self->lengths[pair] != 1) continue;
         int32_t e = self->edges[pair][0] / 2;
@@ -83,7 +83,7 @@ static AmStatus find_ways(Ways *self, Arena *arena, const Cluster *cluster, cons
         self->edges[pair] = (int32_t *)arena_copy_bytes(arena, (const char *)route, bytes);
         if (!self->edges[pair]) return am_fail_memory(error, (int64_t)bytes);
     }
-    restore(self, cluster);
+    restore_ways(self, cluster);
     return AM_OK;
 }
 
@@ -179,7 +179,7 @@ static AmStatus find_rings(CollectiveGroup *group, Arena *arena, const Cluster *
         search.tries = 0;
         memset(search.is_used, 0, sizeof search.is_used);
         if (extend_ring(&search, 0, 1)) break;
-        restore(ways, cluster);
+        restore_ways(ways, cluster);
     }
     int32_t count = search.wanted * ways->count, *rings = ARENA_ARRAY(arena, int32_t, count + 1);
     if (!rings) return am_fail_memory(error, count);
@@ -203,7 +203,7 @@ static int compare_nearness(const void *left, const void *right) {
 }
 
 /* Measures the nearness of each pair of devices: [count * count], in the arena. */
-static Nearness *measure(const Ways *ways, Arena *arena) {
+static Nearness *measure_nearness(const Ways *ways, Arena *arena) {
     int32_t pairs = ways->count * ways->count;
     Nearness *near = ARENA_ARRAY(arena, Nearness, pairs);
     for (int32_t pair = 0; near && pair < pairs; pair++) {
@@ -261,7 +261,7 @@ static bool open_group(CollectiveGroup *group, int32_t **members, int32_t **firs
 static AmStatus group_islands(CollectiveGroup *groups, int32_t *count, Arena *arena, const Ways *ways,
                               Arena *scratch, AmError *error) {
     int32_t pairs = ways->count * ways->count;
-    Nearness *near = measure(ways, scratch), *levels = ARENA_ARRAY(scratch, Nearness, pairs);
+    Nearness *near = measure_nearness(ways, scratch), *levels = ARENA_ARRAY(scratch, Nearness, pairs);
     if (scratch->failed) return am_fail_memory(error, pairs);
     memcpy(levels, near, sizeof *levels * (size_t)pairs);
     qsort(levels, (size_t)pairs, sizeof *levels, compare_nearness);

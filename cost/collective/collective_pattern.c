@@ -7,7 +7,7 @@
 enum { MOST_DIRECT = 16 }; /* beyond it the messages of all pairs delay one another */
 
 /* Adds a transfer of a fraction of S from device a to b. Returns the latency of the way. */
-static double send(CollectiveWalk *walk, int32_t a, int32_t b, double fraction) {
+static double add_transfer(CollectiveWalk *walk, int32_t a, int32_t b, double fraction) {
     return walk->follows ? edge_loads_follow(walk->loads) : edge_loads_add(walk->loads, a, b, fraction);
 }
 
@@ -44,7 +44,7 @@ static void walk_ring(CollectiveWalk *walk, const int32_t *list, int32_t count, 
     double sum = 0, least = 0;
     if (count < 2) return;
     for (int32_t k = 0; k < count; k++) {
-        double latency = send(walk, list[k], list[(k + 1) % count], fraction);
+        double latency = add_transfer(walk, list[k], list[(k + 1) % count], fraction);
         if (k == 0 || latency < least) least = latency;
         sum += latency;
     }
@@ -56,7 +56,7 @@ static void walk_halving(CollectiveWalk *walk, const int32_t *list, int32_t coun
                          double fraction) {
     int32_t distance = 1 << step;
     for (int32_t k = 0; k < count; k++)
-        raise_to(walk, 1, send(walk, list[k], list[k ^ distance], fraction / (2 * (double)distance)));
+        raise_to(walk, 1, add_transfer(walk, list[k], list[k ^ distance], fraction / (2 * (double)distance)));
 }
 
 static int32_t one_step(const CollectiveGroup *group) {
@@ -87,8 +87,8 @@ static void rings(CollectiveWalk *walk, const CollectiveGroup *group, int32_t st
         const int32_t *ring = group->rings + r * n;
         double sum = 0, least = INFINITY;
         for (int32_t k = 0; k < n; k++) {
-            double latency = send(walk, ring[k], ring[(k + 1) % n], fraction);
-            send(walk, ring[(k + 1) % n], ring[k], fraction);
+            double latency = add_transfer(walk, ring[k], ring[(k + 1) % n], fraction);
+            add_transfer(walk, ring[(k + 1) % n], ring[k], fraction);
             sum += latency;
             if (latency < least) least = latency;
         }
@@ -111,7 +111,7 @@ static void hand_to_first(CollectiveWalk *walk, const CollectiveGroup *group, in
     const int32_t *list = group->members + group->first[s];
     double latency = 0;
     for (int32_t k = heads; k < size; k++) {
-        double way = send(walk, list[k], list[k % heads], 1 / (double)size);
+        double way = add_transfer(walk, list[k], list[k % heads], 1 / (double)size);
         if (way > latency) latency = way;
     }
     int32_t messages = (size - 1) / heads;
@@ -165,7 +165,7 @@ static int32_t parent_of(int32_t k, int32_t count) {
 }
 
 static double walk_up_and_down(CollectiveWalk *walk, int32_t a, int32_t b, double fraction) {
-    return send(walk, a, b, fraction) + send(walk, b, a, fraction);
+    return add_transfer(walk, a, b, fraction) + add_transfer(walk, b, a, fraction);
 }
 
 /* Returns the rank in the second tree: counted backwards where the number is even, else from one further on.
@@ -225,7 +225,8 @@ static void walk_sender(CollectiveWalk *walk, const int32_t *list, int32_t count
         if (to < first || to >= end) chosen[partners++] = list[to];
     }
     double latency = 0, scale = partners ? (double)wanted / partners : 0;
-    for (int32_t j = 0; j < partners; j++) latency += send(walk, list[k], chosen[j], fraction * scale);
+    for (int32_t j = 0; j < partners; j++)
+        latency += add_transfer(walk, list[k], chosen[j], fraction * scale);
     raise_to(walk, wanted, latency * scale);
 }
 
@@ -295,7 +296,7 @@ static void neighbours(CollectiveWalk *walk, const CollectiveGroup *group, int32
     (void)step;
     int32_t messages = group->devices < 3 ? group->devices - 1 : 2;
     for (int32_t k = 0; k + 1 < group->devices; k++)
-        raise_to(walk, messages, messages * send(walk, group->members[k], group->members[k + 1], 1));
+        raise_to(walk, messages, messages * add_transfer(walk, group->members[k], group->members[k + 1], 1));
 }
 
 const CollectivePattern collective_patterns[COLLECTIVE_PATTERNS] = {

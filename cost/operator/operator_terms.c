@@ -36,7 +36,7 @@ static bool is_product(OperatorClass class) {
     }
 }
 
-static void add(Terms *self, double times, OperatorClass class, double a, double b, double c, double d) {
+static void add_term(Terms *self, double times, OperatorClass class, double a, double b, double c, double d) {
     double blocks = a > self->blocks && !is_product(class) ? self->blocks : 1;
     const double sizes[OPERATOR_MOST_DIMENSIONS] = {a / blocks, b, c, d};
     self->is_known &= self->curves->of[class].seconds != NULL;
@@ -75,10 +75,10 @@ static const OperatorClass class_of_opcode[IR_OPCODE_COUNT + 1] = {
 /* Adds one operator on every element of an index space of n. */
 static void add_operator(Terms *self, IrOpcode opcode, Dtype type, double n) {
     double wide = dtype_bytes(type) == 8 ? 2 : 1;
-    add(self, wide, class_of_opcode[opcode], n, 0, 0, 0);
+    add_term(self, wide, class_of_opcode[opcode], n, 0, 0, 0);
     if (!is_narrow(type) || opcode == IR_CONVERT) return;
-    add(self, 1, OPERATOR_CLASS_CHEAP_BF16, n, 0, 0, 0);
-    add(self, -1, OPERATOR_CLASS_CHEAP, n, 0, 0, 0);
+    add_term(self, 1, OPERATOR_CLASS_CHEAP_BF16, n, 0, 0, 0);
+    add_term(self, -1, OPERATOR_CLASS_CHEAP, n, 0, 0, 0);
 }
 
 /* Returns how an input lies: READ, READ_ROWS (`*row` long, `*rows` of them one step apart; one value again
@@ -129,24 +129,24 @@ static OperatorClass access_of(const ProgramFusion *fusion, const ProgramFusionI
 static void add_fusion(Terms *self, const ProgramFusion *fusion) {
     double n = (double)fusion->elements, row, rows;
     bool has_packed = false;
-    add(self, 1, OPERATOR_CLASS_FUSION, n, 0, 0, 0);
-    add(self, -1, OPERATOR_CLASS_CHEAP, n, 0, 0, 0);
+    add_term(self, 1, OPERATOR_CLASS_FUSION, n, 0, 0, 0);
+    add_term(self, -1, OPERATOR_CLASS_CHEAP, n, 0, 0, 0);
     for (int32_t k = 0; k < fusion->input_count; k++) {
         OperatorClass access = access_of(fusion, &fusion->inputs[k], &row, &rows);
         Dtype type = self->program->values[fusion->inputs[k].value].shape.type;
         if (access == OPERATOR_CLASS_READ && !has_packed) has_packed = true;
-        else add(self, access == OPERATOR_CLASS_READ ? words(type) : 1, access, n, row, rows, 0);
-        if (is_narrow(type)) add(self, 1, OPERATOR_CLASS_CONVERT, n, 0, 0, 0);
+        else add_term(self, access == OPERATOR_CLASS_READ ? words(type) : 1, access, n, row, rows, 0);
+        if (is_narrow(type)) add_term(self, 1, OPERATOR_CLASS_CONVERT, n, 0, 0, 0);
     }
     for (int32_t k = 1; k < fusion->output_count; k++)
-        add(self, words(self->program->values[fusion->output_values[k]].shape.type), OPERATOR_CLASS_WRITE, n,
-            0, 0, 0);
+        add_term(self, words(self->program->values[fusion->output_values[k]].shape.type),
+                 OPERATOR_CLASS_WRITE, n, 0, 0, 0);
     for (int32_t k = 0; k < fusion->op_count; k++) {
         const ProgramFusionOp *op = &fusion->ops[k];
         if (op->operand_count > 0) add_operator(self, op->opcode, op->type, n);
         else
-            add(self, 1, op->opcode == IR_CONSTANT ? OPERATOR_CLASS_CONSTANT : OPERATOR_CLASS_CHEAP, n, 0, 0,
-                0);
+            add_term(self, 1, op->opcode == IR_CONSTANT ? OPERATOR_CLASS_CONSTANT : OPERATOR_CLASS_CHEAP, n,
+                     0, 0, 0);
     }
 }
 
@@ -182,8 +182,8 @@ static void add_dot(Terms *self, const ProgramInstruction *of) {
     OperatorClass class = left_lies ? (right_lies ? OPERATOR_CLASS_DOT_NN : OPERATOR_CLASS_DOT_NT)
                                     : (right_lies ? OPERATOR_CLASS_DOT_TN : OPERATOR_CLASS_DOT_TT);
     if (is_narrow(left->type)) class = narrow_dot(self->curves, class);
-    add(self, left->type == DTYPE_F64 ? 2 : 1, class, products, rows, columns, depth);
-    if (of->operand_count > 2) add(self, 1, OPERATOR_CLASS_READ, products * rows * columns, 0, 0, 0);
+    add_term(self, left->type == DTYPE_F64 ? 2 : 1, class, products, rows, columns, depth);
+    if (of->operand_count > 2) add_term(self, 1, OPERATOR_CLASS_READ, products * rows * columns, 0, 0, 0);
 }
 
 /* Returns the mean number of elements of a window on the operand, over its places: beside the edges and
@@ -221,12 +221,12 @@ static void add_convolution(Terms *self, const ProgramInstruction *of) {
                                              result->dimensions[convolution->output_spatial[k]]);
     }
     if (!is_of_weights) {
-        add(self, 1, OPERATOR_CLASS_CONVOLUTION, positions, cells, in, out);
+        add_term(self, 1, OPERATOR_CLASS_CONVOLUTION, positions, cells, in, out);
         return;
     }
     double features = (double)result->dimensions[convolution->output_batch];
-    add(self, 1, OPERATOR_CLASS_CONVOLUTION_WEIGHTS, in * cells, positions / (features > 0 ? features : 1),
-        features, out);
+    add_term(self, 1, OPERATOR_CLASS_CONVOLUTION_WEIGHTS, in * cells,
+             positions / (features > 0 ? features : 1), features, out);
 }
 
 static void add_reduce(Terms *self, const ProgramInstruction *of) {
@@ -246,8 +246,8 @@ static void add_reduce(Terms *self, const ProgramInstruction *of) {
     bool adds = module && of->compute.called >= 0 &&
                 module->instructions[module->computations[of->compute.called].root].opcode == IR_ADD;
     OperatorClass rows = adds ? OPERATOR_CLASS_REDUCE_ROWS : OPERATOR_CLASS_REDUCE_ROWS_MOST;
-    if (side > 1) add(self, 1, OPERATOR_CLASS_REDUCE_COLUMNS, results / side, reduced, side, 0);
-    else add(self, 1, rows, results, reduced, 0, 0);
+    if (side > 1) add_term(self, 1, OPERATOR_CLASS_REDUCE_COLUMNS, results / side, reduced, side, 0);
+    else add_term(self, 1, rows, results, reduced, 0, 0);
 }
 
 /* Elements that are contiguous in both arrays: the innermost dimensions of equal sizes, and the
@@ -276,7 +276,7 @@ static void add_move(Terms *self, const ProgramInstruction *of) {
     if (of->opcode == IR_TRANSPOSE) {
         for (int32_t d = result->rank - 1; d >= 0 && dimensions[d] == d; d--)
             run *= (double)result->dimensions[d];
-        add(self, 1, OPERATOR_CLASS_TRANSPOSE, n, words_together(run, result->type), 0, 0);
+        add_term(self, 1, OPERATOR_CLASS_TRANSPOSE, n, words_together(run, result->type), 0, 0);
         return;
     }
     if (of->opcode == IR_BROADCAST) {
@@ -288,7 +288,7 @@ static void add_move(Terms *self, const ProgramInstruction *of) {
         for (int32_t d = last; is_filled && d >= 0 && (count == 0 || dimensions[count - 1] != d); d--)
             run *= (double)result->dimensions[d];
         if (is_filled) {
-            add(self, 1, OPERATOR_CLASS_FILL, n, words_together(run, result->type), 0, 0);
+            add_term(self, 1, OPERATOR_CLASS_FILL, n, words_together(run, result->type), 0, 0);
             return;
         }
     } else if (of->opcode == IR_DYNAMIC_UPDATE_SLICE) {
@@ -307,7 +307,7 @@ static void add_move(Terms *self, const ProgramInstruction *of) {
     } else {
         run = kept_together(operand_shape(self, of, 0), result);
     }
-    add(self, 1, OPERATOR_CLASS_MOVE, n, words_together(run, result->type), 0, 0);
+    add_term(self, 1, OPERATOR_CLASS_MOVE, n, words_together(run, result->type), 0, 0);
 }
 
 static void add_gather(Terms *self, const ProgramInstruction *of) {
@@ -321,9 +321,9 @@ static void add_gather(Terms *self, const ProgramInstruction *of) {
         vector = (double)indices->dimensions[gather->index_vector_dimension];
     count /= vector > 0 ? vector : 1;
     double each = count > 0 ? elements_of(windows) / count : 0;
-    add(self, 1, scatters ? OPERATOR_CLASS_SCATTER : OPERATOR_CLASS_GATHER, count, each, 0, 0);
+    add_term(self, 1, scatters ? OPERATOR_CLASS_SCATTER : OPERATOR_CLASS_GATHER, count, each, 0, 0);
     double operand = elements_of(operand_shape(self, of, 0));
-    if (scatters) add(self, 1, OPERATOR_CLASS_MOVE, operand, operand, 0, 0);
+    if (scatters) add_term(self, 1, OPERATOR_CLASS_MOVE, operand, operand, 0, 0);
 }
 
 static void add_window(Terms *self, const ProgramInstruction *of) {
@@ -335,8 +335,8 @@ static void add_window(Terms *self, const ProgramInstruction *of) {
         cells *= cells_read(&of->attributes->window[k], operand->dimensions[k], placed->dimensions[k]);
         side = of->attributes->window[k].size > 1 ? 1 : side * (double)placed->dimensions[k];
     }
-    add(self, 1, selects ? OPERATOR_CLASS_SELECT_SCATTER : OPERATOR_CLASS_WINDOW, elements_of(placed), cells,
-        side, 0);
+    add_term(self, 1, selects ? OPERATOR_CLASS_SELECT_SCATTER : OPERATOR_CLASS_WINDOW, elements_of(placed),
+             cells, side, 0);
 }
 
 typedef void AddTerms(Terms *self, const ProgramInstruction *of);
@@ -376,10 +376,10 @@ static bool add_step(Terms *self, const ProgramStep *step) {
         kind(self, instruction);
     } else if (ir_is_elementwise(instruction->opcode) && instruction->operand_count > 0) {
         double n = elements_of(result);
-        add(self, 1, OPERATOR_CLASS_FUSION, n, 0, 0, 0);
-        add(self, -1, OPERATOR_CLASS_CHEAP, n, 0, 0, 0);
+        add_term(self, 1, OPERATOR_CLASS_FUSION, n, 0, 0, 0);
+        add_term(self, -1, OPERATOR_CLASS_CHEAP, n, 0, 0, 0);
         if (instruction->operand_count > 1)
-            add(self, instruction->operand_count - 1, OPERATOR_CLASS_READ, n, 0, 0, 0);
+            add_term(self, instruction->operand_count - 1, OPERATOR_CLASS_READ, n, 0, 0, 0);
         add_operator(self, instruction->opcode, result->type, n);
     } else {
         return false;
@@ -404,8 +404,8 @@ static bool is_used_by(const Program *program, int32_t first, int32_t end, int32
 /* Adds a value of `n` elements of four bytes from or to memory, beyond the time for blocks in a cache. */
 static void add_memory(Terms *self, OperatorClass class, double n) {
     Terms whole = {.curves = self->curves, .is_known = true, .blocks = 1, .share = 1};
-    add(&whole, 1, class, n, 0, 0, 0);
-    add(self, -1, class, n, 0, 0, 0);
+    add_term(&whole, 1, class, n, 0, 0, 0);
+    add_term(self, -1, class, n, 0, 0, 0);
     self->seconds += whole.seconds;
 }
 

@@ -95,7 +95,7 @@ static const Event *find_event(const ProfileType *type, const StepEvent *wanted,
     return NULL;
 }
 
-static void put(ProfileType *type, int32_t event) {
+static void put_event(ProfileType *type, int32_t event) {
     uint64_t mask = (uint64_t)type->slot_count - 1, s = type->events[event].hash & mask;
     while (type->slots[s]) s = (s + 1) & mask;
     type->slots[s] = event + 1;
@@ -115,9 +115,9 @@ static Event *make_event(Profile *profile, ProfileType *type, const StepEvent *o
     if (grows) {
         type->slots = slots;
         type->slot_count *= 2;
-        for (int32_t k = 0; k < type->count; k++) put(type, k);
+        for (int32_t k = 0; k < type->count; k++) put_event(type, k);
     }
-    put(type, type->count);
+    put_event(type, type->count);
     return &type->events[type->count++];
 }
 

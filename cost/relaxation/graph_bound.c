@@ -126,7 +126,8 @@ double sharding_graph_least_phi(const ShardingGraphFold *fold, const Class *clas
 }
 
 /* Returns the bound that the messages prove. Pairs use the phi of end `end`. */
-static double evaluate(const ShardingGraphFold *fold, int32_t end, const ShardingGraphWeights *weights) {
+static double bound_of_messages(const ShardingGraphFold *fold, int32_t end,
+                                const ShardingGraphWeights *weights) {
     double bound = 0;
     for (int32_t c = 0; c < fold->class_count; c++) {
         const Class *class = &fold->classes[c];
@@ -156,7 +157,7 @@ double sharding_graph_bound(ShardingGraphFold *fold, const ShardingGraphWeights 
         sweep(fold, 0, weights);
         sweep(fold, 1, weights);
         if (k % SWEEPS_PER_BOUND != SWEEPS_PER_BOUND - 1 && k != sweeps - 1) continue;
-        double bound = evaluate(fold, 1, weights);
+        double bound = bound_of_messages(fold, 1, weights);
         split_reshard_cost(fold, weights);
         bool is_settled = bound <= best * (1 + LEAST_GAIN / sweeps);
         best = fmax(best, bound);

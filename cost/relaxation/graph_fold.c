@@ -61,7 +61,7 @@ static AmStatus order_nodes(Folder *self, AmError *error) {
 }
 
 /* Updates the color of every node from the colors at the other ends of its edges. */
-static void refine(Folder *self) {
+static void refine_colors(Folder *self) {
     const ShardingGraph *model = self->model;
     memcpy(self->next, self->color, sizeof *self->next * (size_t)model->node_count);
     for (int32_t e = 0; e < model->edge_count; e++) {
@@ -263,7 +263,7 @@ static AmStatus find_colors(Folder *self, int32_t rounds, AmError *error) {
         self->signature[e] =
             hash_bytes(edge->needed_states, (size_t)model->nodes[edge->reader].label_count, hash);
     }
-    for (int32_t round = 0; round < rounds; round++) refine(self);
+    for (int32_t round = 0; round < rounds; round++) refine_colors(self);
     return AM_OK;
 }
 

@@ -145,7 +145,7 @@ static void note_change(Patcher *self, int32_t c) {
 }
 
 /* Gives a class the label that is cheapest beside all others; what that adds to the cost. */
-static double answer(Patcher *self, int32_t c) {
+static double relabel_class(Patcher *self, int32_t c) {
     int32_t was = label_of(self, c), best = was;
     double added = 0, least = 0;
     for (int32_t label = 0; label < self->fold->classes[c].label_count; label++) {
@@ -196,7 +196,7 @@ static double chain(Patcher *self, int32_t seed, int32_t label) {
         self->queue_first = (self->queue_first + 1) % self->fold->class_count;
         self->queue_count--;
         self->is_waiting[c] = false;
-        added += answer(self, c);
+        added += relabel_class(self, c);
         if (label_of(self, c) != was) enqueue_neighbours(self, c);
     }
     for (; self->queue_count > 0; self->queue_count--) {
@@ -204,7 +204,7 @@ static double chain(Patcher *self, int32_t seed, int32_t label) {
         self->queue_first = (self->queue_first + 1) % self->fold->class_count;
     }
     self->is_waiting[seed] = false;
-    return added + answer(self, seed);
+    return added + relabel_class(self, seed);
 }
 
 /* Restores the plan's label of each class that changed without gain; returns the change of the

@@ -1,7 +1,7 @@
 /* Builds the sharding graph: the cost of a one-stage plan as a sum over operators and edges.
  *
- * create() adds a node for each operator that can be split, with a label for each way to split it, and a
- * node for each parameter and each value with several readers, whose labels are states. Edges follow the
+ * create_graph() adds a node for each operator that can be split, with a label for each way to split it, and
+ * a node for each parameter and each value with several readers, whose labels are states. Edges follow the
  * operands, the updates of parameters, and the values that loops carry. Costs come from node_costs.c and
  * reshard_costs.c. plan_cost.c prices assignments.
  */
@@ -356,8 +356,9 @@ static AmStatus set_parts(const GraphBuilder *self, ShardingGraphParts *parts, A
 }
 
 /* Builds the graph with these costs of its edges; type NULL: without seconds of computing. */
-static AmStatus create(ShardingGraph **model, Arena *arena, const PlanContext *context, const Mesh *mesh,
-                       const ReshardCosts *reshards, const ClusterDeviceType *type, AmError *error) {
+static AmStatus create_graph(ShardingGraph **model, Arena *arena, const PlanContext *context,
+                             const Mesh *mesh, const ReshardCosts *reshards, const ClusterDeviceType *type,
+                             AmError *error) {
     int32_t count = context->rules->count;
     GraphBuilder self = {.arena = arena,
                          .model = ARENA_ARRAY(arena, ShardingGraph, 1),
@@ -413,7 +414,7 @@ AmStatus sharding_graph_create(ShardingGraph **model, Arena *arena, const PlanCo
         if (cluster_device_type(cluster, devices[d]) != type) return AM_OK;
     if (type->profile || type->operators || !mesh_has_equal_shares(mesh)) return AM_OK;
     TRY(reshard_costs_create(&reshards, arena, mesh, cluster, devices, RESHARD_ANY_ORDER, error));
-    return reshards ? create(model, arena, context, mesh, reshards, type, error) : AM_OK;
+    return reshards ? create_graph(model, arena, context, mesh, reshards, type, error) : AM_OK;
 }
 
 AmStatus sharding_graph_create_estimate(ShardingGraph **model, Arena *arena, const PlanContext *context,
@@ -428,7 +429,7 @@ AmStatus sharding_graph_create_estimate(ShardingGraph **model, Arena *arena, con
         if (type->flops_per_second[DTYPE_F32] < slowest->flops_per_second[DTYPE_F32]) slowest = type;
     }
     TRY(reshard_costs_create(&reshards, arena, mesh, cluster, devices, RESHARD_ANY_ORDER, error));
-    return reshards ? create(model, arena, context, mesh, reshards, slowest, error) : AM_OK;
+    return reshards ? create_graph(model, arena, context, mesh, reshards, slowest, error) : AM_OK;
 }
 
 AmStatus sharding_graph_create_mixed(ShardingGraph **model, Arena *arena, const PlanContext *context,
@@ -437,5 +438,5 @@ AmStatus sharding_graph_create_mixed(ShardingGraph **model, Arena *arena, const 
     ReshardCosts *reshards;
     *model = NULL;
     TRY(reshard_costs_create(&reshards, arena, mesh, cluster, devices, RESHARD_ANY_SHARES, error));
-    return reshards ? create(model, arena, context, mesh, reshards, NULL, error) : AM_OK;
+    return reshards ? create_graph(model, arena, context, mesh, reshards, NULL, error) : AM_OK;
 }

@@ -60,7 +60,7 @@ static int32_t layers_of(const Program *program, int32_t step) {
     return is_one ? 1 : ir_layers_of(program->module, instruction->origin);
 }
 
-static void append(StepWalker *self, const Program *program, int32_t step, double times, int32_t wait) {
+static void append_step(StepWalker *self, const Program *program, int32_t step, double times, int32_t wait) {
     ARENA_RESERVE(self->arena, self->steps, self->count, self->capacity);
     times *= layers_of(program, step);
     bool has_instruction = step < program->execution.step_count && program->execution.steps[step].fusion < 0;
@@ -70,7 +70,7 @@ static void append(StepWalker *self, const Program *program, int32_t step, doubl
         self->steps[self->count++] = (ExecutedStep){program, step, times, instruction, wait};
 }
 
-static void walk(StepWalker *self, const Program *program, double times);
+static void walk_program(StepWalker *self, const Program *program, double times);
 
 /* Walks a loop in whose iterations other stages participate. */
 static void walk_span(StepWalker *self, const ProgramInstruction *loop, double trips, double times) {
@@ -93,11 +93,11 @@ static void walk_span(StepWalker *self, const ProgramInstruction *loop, double t
         }
     }
     self->iterations = around * iterations;
-    walk(self, loop->regions.programs[1], times * (trips + 1) / (double)iterations);
-    walk(self, loop->regions.programs[0], times * trips / (double)iterations);
+    walk_program(self, loop->regions.programs[1], times * (trips + 1) / (double)iterations);
+    walk_program(self, loop->regions.programs[0], times * trips / (double)iterations);
     if (loop->regions.programs[0]->execution.update_count > 0)
-        append(self, loop->regions.programs[0], loop->regions.programs[0]->execution.step_count,
-               times * trips / (double)iterations, 0);
+        append_step(self, loop->regions.programs[0], loop->regions.programs[0]->execution.step_count,
+                    times * trips / (double)iterations, 0);
     self->iterations = around;
     if (!self->arena->failed) self->spans[span].end = self->count;
     if (loop->loop.iterations) self->first_joined = span;
@@ -112,11 +112,11 @@ static void walk_loop(StepWalker *self, const ProgramInstruction *loop, const Pr
         walk_span(self, loop, trips, times);
         return;
     }
-    walk(self, loop->regions.programs[1], times * (trips + 1));
-    walk(self, loop->regions.programs[0], times * trips);
+    walk_program(self, loop->regions.programs[1], times * (trips + 1));
+    walk_program(self, loop->regions.programs[0], times * trips);
     if (loop->regions.programs[0]->execution.update_count > 0)
-        append(self, loop->regions.programs[0], loop->regions.programs[0]->execution.step_count,
-               times * trips, 0);
+        append_step(self, loop->regions.programs[0], loop->regions.programs[0]->execution.step_count,
+                    times * trips, 0);
 }
 
 static void walk_branches(StepWalker *self, const ProgramInstruction *conditional, double times) {
@@ -127,7 +127,7 @@ static void walk_branches(StepWalker *self, const ProgramInstruction *conditiona
     for (int32_t k = 0; k < conditional->regions.count && !self->arena->failed; k++) {
         int32_t begin = self->count;
         double seconds = 0;
-        walk(self, conditional->regions.programs[k], times);
+        walk_program(self, conditional->regions.programs[k], times);
         if (self->arena->failed) break;
         for (int32_t s = begin; s < self->count; s++)
             seconds += self->steps[s].times * executed_seconds(&self->steps[s], self->type);
@@ -143,14 +143,14 @@ static void walk_branches(StepWalker *self, const ProgramInstruction *conditiona
 }
 
 /* Appends the steps of a program, with those of its loops and branches. */
-static void walk(StepWalker *self, const Program *program, double times) {
+static void walk_program(StepWalker *self, const Program *program, double times) {
     int32_t *waits;
     if (times > RULES_MOST_TIMES) times = RULES_MOST_TIMES;
     if (program_find_waits(&waits, self->arena, program, NULL) != AM_OK) return; /* the arena has failed */
     for (int32_t s = 0; s < program->execution.step_count && !self->arena->failed; s++) {
         const ProgramStep *step = &program->execution.steps[s];
         /* No region lies between a collective and the step that waits for it. */
-        append(self, program, s, times, waits[s] < 0 ? 0 : s - waits[s]);
+        append_step(self, program, s, times, waits[s] < 0 ? 0 : s - waits[s]);
         const ProgramInstruction *instruction =
             step->fusion < 0 ? &program->instructions[step->instruction] : NULL;
         if (!instruction || instruction->regions.count == 0) continue;
@@ -177,8 +177,8 @@ AmStatus executed_stage(ExecutedStep **steps, int32_t *count, ExecutedSpan **spa
                          .has_spans = spans,
                          .iterations = 1};
     walker.steps = ARENA_ARRAY(arena, ExecutedStep, walker.capacity);
-    if (walker.steps) walk(&walker, program, 1);
-    if (spans) append(&walker, program, program->execution.step_count, 1, 0);
+    if (walker.steps) walk_program(&walker, program, 1);
+    if (spans) append_step(&walker, program, program->execution.step_count, 1, 0);
     if (arena->failed) return am_fail_memory(error, program->execution.step_count);
     *steps = walker.steps;
     *count = walker.count;

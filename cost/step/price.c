@@ -26,8 +26,8 @@ typedef struct Pricer {
 } Pricer;
 
 /* Lists the types of the devices that run the program: each has streams of its own. */
-static AmStatus begin(Pricer *self, const Program *program, const Cluster *cluster, const int32_t *devices,
-                      Arena *arena, AmError *error) {
+static AmStatus list_types(Pricer *self, const Program *program, const Cluster *cluster,
+                           const int32_t *devices, Arena *arena, AmError *error) {
     *self = (Pricer){.program = program, .cluster = cluster, .devices = devices, .arena = arena};
     const Mesh *mesh = program->mesh;
     self->types = ARENA_ARRAY(arena, const ClusterDeviceType *, cluster->type_count);
@@ -106,7 +106,7 @@ static AmStatus communicate(Pricer *self, StepPrice *price, const ExecutedStep *
 }
 
 /* Operators and copies of updates on the streams of every type. */
-static void compute(Pricer *self, StepPrice *price, const ExecutedStep *steps, int32_t s) {
+static void compute_step(Pricer *self, StepPrice *price, const ExecutedStep *steps, int32_t s) {
     const ExecutedStep *step = &steps[s];
     OperatorWork work;
     executed_work(&work, step);
@@ -119,7 +119,7 @@ static void compute(Pricer *self, StepPrice *price, const ExecutedStep *steps, i
     }
 }
 
-static void join(Pricer *self) {
+static void join_streams(Pricer *self) {
     for (int32_t t = 0; t < self->type_count; t++) streams_join(&self->streams[t]);
 }
 
@@ -133,13 +133,13 @@ static AmStatus price_all(Pricer *self, StepPrice *price, AmError *error) {
         TRY(streams_open(&self->streams[t], self->arena, collectives, self->types[t]->overlaps_communication,
                          error));
     for (int32_t s = 0; s < count; s++) {
-        if (s > 0 && steps[s].program != steps[s - 1].program) join(self);
+        if (s > 0 && steps[s].program != steps[s - 1].program) join_streams(self);
         if (executed_collective(&steps[s])) TRY(communicate(self, price, steps, s, error));
-        else compute(self, price, steps, s);
+        else compute_step(self, price, steps, s);
     }
     const ExecutedStep updates = {.program = program, .step = program->execution.step_count, .times = 1};
-    compute(self, price, &updates, 0);
-    join(self);
+    compute_step(self, price, &updates, 0);
+    join_streams(self);
     for (int32_t t = 0; t < self->type_count; t++) {
         const DeviceStreams *streams = &self->streams[t];
         price->step_seconds = fmax(price->step_seconds, seconds_of_ticks(streams->compute.at));
@@ -156,7 +156,7 @@ AmStatus price_program(StepPrice *price, const Program *program, const Cluster *
     ArenaMark mark = arena_mark(program->arena);
     Pricer pricer;
     *price = (StepPrice){0};
-    AmStatus status = begin(&pricer, program, cluster, devices, program->arena, error);
+    AmStatus status = list_types(&pricer, program, cluster, devices, program->arena, error);
     if (status == AM_OK) status = price_all(&pricer, price, error);
     arena_release(program->arena, mark);
     return status;
@@ -166,7 +166,7 @@ AmStatus price_steps(StepCost **costs, int32_t *count, Arena *arena, const Progr
                      const Cluster *cluster, const int32_t *devices, AmError *error) {
     Pricer pricer;
     ExecutedStep *steps;
-    TRY(begin(&pricer, program, cluster, devices, arena, error));
+    TRY(list_types(&pricer, program, cluster, devices, arena, error));
     TRY(executed_steps(&steps, count, arena, program, pricer.types[0], error));
     *costs = ARENA_ARRAY(arena, StepCost, *count + 1);
     if (!*costs) return am_fail_memory(error, *count);

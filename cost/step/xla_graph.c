@@ -74,7 +74,8 @@ int32_t xla_operand(const Program *program, const ProgramInstruction *instructio
 }
 
 /* Lists the nodes below a value, after their operands. */
-static AmStatus visit(GraphBuilder *self, int32_t value, int32_t *stack, int32_t *next, AmError *error) {
+static AmStatus visit_value(GraphBuilder *self, int32_t value, int32_t *stack, int32_t *next,
+                            AmError *error) {
     const Program *program = self->program;
     int32_t depth = 0;
     value = xla_node_number(program, program_viewed(program, value));
@@ -576,7 +577,7 @@ AmStatus xla_graph(XlaGraph *graph, const Program *original, const XlaPair *pair
         if (value < 0) continue;
         value = program_viewed(program, value);
         self.is_unfusible[value] = graph->is_output[value] = true;
-        TRY(visit(&self, value, stack, next, error));
+        TRY(visit_value(&self, value, stack, next, error));
     }
     TRY(xla_library_fusions(self.library, program, self.order, self.order_count, graph->is_output, error));
     find_buffers(&self);
