@@ -66,7 +66,7 @@ static void run_nothing(const KernelCall *call) {
     (void)call;
 }
 
-static AmStatus prepare(KernelCall *call, Arena *arena, AmError *error) {
+static AmStatus prepare_kernel(KernelCall *call, Arena *arena, AmError *error) {
     if (call->fusion) return cpu_prepare_fusion(call, arena, error);
     IrOpcode opcode = call->instruction->opcode;
     if (refused_reason(opcode)) return kernel_call_refuse(call, refused_reason(opcode), error);
@@ -95,7 +95,7 @@ static AmStatus prepare(KernelCall *call, Arena *arena, AmError *error) {
 
 /* Allocates memory. More than the machine or a limit has is refused rather than left to the operating system
  * to kill. */
-static AmStatus allocate(KernelDevice *device, void **memory, int64_t bytes, AmError *error) {
+static AmStatus allocate_memory(KernelDevice *device, void **memory, int64_t bytes, AmError *error) {
     MemoryLimit limit = memory_limit("");
     (void)device;
     if (limit.bytes > 0 && bytes > limit.bytes)
@@ -112,12 +112,12 @@ static AmStatus allocate(KernelDevice *device, void **memory, int64_t bytes, AmE
     return AM_OK;
 }
 
-static void release(KernelDevice *device, void *memory) {
+static void release_memory(KernelDevice *device, void *memory) {
     (void)device;
     free(memory);
 }
 
-static void copy(KernelDevice *device, void *to, const void *from, int64_t bytes) {
+static void copy_bytes(KernelDevice *device, void *to, const void *from, int64_t bytes) {
     (void)device;
     memcpy(to, from, (size_t)bytes);
 }
@@ -135,15 +135,15 @@ const KernelBackEnd kernels_cpu = {
     .name = "cpu",
     .open = team_open,
     .close = team_close,
-    .prepare = prepare,
+    .prepare = prepare_kernel,
     .join_rows = cpu_join_rows,
     .finish = team_start,
-    .allocate = allocate,
-    .release = release,
-    .allocate_host = allocate,
-    .release_host = release,
-    .copy_in = copy,
-    .copy_out = copy,
+    .allocate = allocate_memory,
+    .release = release_memory,
+    .allocate_host = allocate_memory,
+    .release_host = release_memory,
+    .copy_in = copy_bytes,
+    .copy_out = copy_bytes,
     .copy_within = copy_within,
     .synchronize = synchronize,
 };

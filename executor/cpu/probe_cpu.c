@@ -48,7 +48,7 @@ static void close_host(ProbeDevice *device) {
 }
 
 /* Allocates a buffer of bytes 0x3c: a small number in every floating type. */
-static AmStatus reserve(Host *host, int64_t bytes, AmError *error) {
+static AmStatus reserve_buffer(Host *host, int64_t bytes, AmError *error) {
     if (bytes <= host->bytes) return AM_OK;
     host->bytes = 0;
     for (int32_t k = 0; k < 3; k++) {
@@ -68,7 +68,7 @@ static AmStatus host_product(ProbeDevice *device, Dtype type, int64_t side, int3
                              AmError *error) {
     Host *host = (Host *)device;
     int n = (int)side;
-    TRY(reserve(host, side * side * dtype_bytes(type), error));
+    TRY(reserve_buffer(host, side * side * dtype_bytes(type), error));
     void *a = host->buffers[0], *b = host->buffers[1], *c = host->buffers[2];
     double begun = clock_seconds();
     for (int32_t k = 0; k < repeats; k++) {
@@ -93,7 +93,7 @@ static __attribute__((noinline)) void nothing(const float *y) {
 static AmStatus host_element_wise(ProbeDevice *device, int64_t elements, int32_t repeats, double *seconds,
                                   AmError *error) {
     Host *host = (Host *)device;
-    TRY(reserve(host, elements * (int64_t)sizeof(float), error));
+    TRY(reserve_buffer(host, elements * (int64_t)sizeof(float), error));
     double begun = clock_seconds();
     for (int32_t k = 0; k < repeats; k++) scale_add(host->buffers[0], host->buffers[1], 0.5f, elements);
     *seconds = clock_seconds() - begun;
@@ -102,7 +102,7 @@ static AmStatus host_element_wise(ProbeDevice *device, int64_t elements, int32_t
 
 static AmStatus host_launch(ProbeDevice *device, int32_t repeats, double *seconds, AmError *error) {
     Host *host = (Host *)device;
-    TRY(reserve(host, sizeof(float), error));
+    TRY(reserve_buffer(host, sizeof(float), error));
     double begun = clock_seconds();
     for (int32_t k = 0; k < repeats; k++) nothing(host->buffers[0]);
     *seconds = clock_seconds() - begun;
@@ -150,7 +150,7 @@ static AmStatus host_copy(ProbeDevice *device, int32_t peer, int64_t bytes, int3
                           AmError *error) {
     Host *host = (Host *)device;
     (void)peer;
-    TRY(reserve(host, bytes, error));
+    TRY(reserve_buffer(host, bytes, error));
     Turns turns = {.repeats = repeats, .spins = actors_spins(2), .buffers = host->buffers, .bytes = bytes};
     turns.begins = calloc((size_t)repeats / 2 + 1, sizeof *turns.begins);
     if (!turns.begins) return am_fail_memory(error, repeats);

@@ -229,7 +229,7 @@ static void find_arrays(RegionKernel *kernel) {
     }
 }
 
-static AmStatus prepare(KernelCall *call, RegionKernel *kernel, Arena *arena, AmError *error) {
+static AmStatus prepare_region(KernelCall *call, RegionKernel *kernel, Arena *arena, AmError *error) {
     const Program *region = call->instruction->regions.programs[0];
     RegionBlocks *blocks = &kernel->blocks;
     double elements = 0;
@@ -274,7 +274,7 @@ AmStatus cpu_prepare_blocked_region(KernelCall *call, Arena *arena, AmError *err
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
     if (call->instruction->regions.count != 1)
         return kernel_call_refuse(call, "it lacks its computation", error);
-    AmStatus status = prepare(call, kernel, arena, &reason);
+    AmStatus status = prepare_region(call, kernel, arena, &reason);
     if (status == AM_ERROR_INPUT) return kernel_call_refuse(call, reason.text, error);
     if (status != AM_OK) return am_fail(error, status, "", "%s", reason.text);
     return AM_OK;

@@ -31,14 +31,14 @@ static bool is_empty(const ConvolutionKernel *kernel) {
     return kernel->rows == 0 || kernel->outputs == 0 || kernel->depth == 0;
 }
 
-static void compute(const KernelCall *call, const void *in, const void *weights, float *out) {
+static void compute_convolution(const KernelCall *call, const void *in, const void *weights, float *out) {
     const ConvolutionKernel *kernel = call->compiled;
     if (!is_empty(kernel)) kernel->algorithm->run(call, in, weights, out);
     else memset(out, 0, sizeof(float) * (size_t)ir_shape_elements(call->result_shapes[0]));
 }
 
 static void run_single(const KernelCall *call) {
-    compute(call, call->operands[0], call->operands[1], call->results[0]);
+    compute_convolution(call, call->operands[0], call->operands[1], call->results[0]);
 }
 
 /* One array on its way to or from f32. */
@@ -63,8 +63,8 @@ static void convert_part(void *user, int32_t part, int32_t parts) {
     }
 }
 
-static void convert(const KernelCall *call, void *out, Dtype to, const void *in, Dtype from,
-                    const IrShape *shape) {
+static void convert_elements(const KernelCall *call, void *out, Dtype to, const void *in, Dtype from,
+                             const IrShape *shape) {
     Conversion conversion = {out, in, to, from, ir_shape_elements(shape)};
     int32_t parts = conversion.elements > CONVERSION_GRAIN ? team_size(call->device) : 1;
     team_run(call->device, convert_part, &conversion, parts);
@@ -76,10 +76,11 @@ static void run_widened(const KernelCall *call) {
     char *in = (char *)call->scratch + kernel->f32_input_at;
     char *weights = (char *)call->scratch + kernel->f32_weights_at;
     float *out = (float *)((char *)call->scratch + kernel->f32_output_at);
-    convert(call, in, DTYPE_F32, call->operands[0], kernel->input_type, call->operand_shapes[0]);
-    convert(call, weights, DTYPE_F32, call->operands[1], kernel->weights_type, call->operand_shapes[1]);
-    compute(call, in, weights, out);
-    convert(call, call->results[0], kernel->output_type, out, DTYPE_F32, call->result_shapes[0]);
+    convert_elements(call, in, DTYPE_F32, call->operands[0], kernel->input_type, call->operand_shapes[0]);
+    convert_elements(call, weights, DTYPE_F32, call->operands[1], kernel->weights_type,
+                     call->operand_shapes[1]);
+    compute_convolution(call, in, weights, out);
+    convert_elements(call, call->results[0], kernel->output_type, out, DTYPE_F32, call->result_shapes[0]);
 }
 
 static bool is_at_most_single(Dtype type) {
@@ -87,7 +88,7 @@ static bool is_at_most_single(Dtype type) {
 }
 
 /* Sizes and strides by spatial dimension, from the labels. */
-static void describe(ConvolutionKernel *kernel, const IrConvolution *form, const KernelCall *call) {
+static void describe_sizes(ConvolutionKernel *kernel, const IrConvolution *form, const KernelCall *call) {
     const IrShape *input = call->operand_shapes[0], *weights = call->operand_shapes[1];
     const IrShape *output = call->result_shapes[0];
     int64_t in[IR_MAX_RANK], of_weights[IR_MAX_RANK], out[IR_MAX_RANK];
@@ -117,8 +118,8 @@ static void describe(ConvolutionKernel *kernel, const IrConvolution *form, const
 }
 
 /* Chooses the first algorithm that fits, unless one is given, and prepares it. */
-static AmStatus choose(KernelCall *call, ConvolutionKernel *kernel, const ConvolutionAlgorithm *algorithm,
-                       Arena *arena, AmError *error) {
+static AmStatus choose_algorithm(KernelCall *call, ConvolutionKernel *kernel,
+                                 const ConvolutionAlgorithm *algorithm, Arena *arena, AmError *error) {
     for (int32_t k = 0; !algorithm && k < convolution_algorithm_count; k++)
         if (convolution_algorithms[k]->fits(kernel)) algorithm = convolution_algorithms[k];
     if (!algorithm || !algorithm->fits(kernel))
@@ -142,7 +143,7 @@ AmStatus convolution_prepare_with(KernelCall *call, const ConvolutionAlgorithm *
         if (kernel->window[s].base_dilation < 1) kernel->window[s].base_dilation = 1;
         if (kernel->window[s].window_dilation < 1) kernel->window[s].window_dilation = 1;
     }
-    describe(kernel, form, call);
+    describe_sizes(kernel, form, call);
     bool by_batch = form->batch_group_count > 1;
     kernel->groups = by_batch ? form->batch_group_count : form->feature_group_count;
     if (kernel->groups < 1 || kernel->outputs % kernel->groups != 0)
@@ -170,7 +171,7 @@ AmStatus convolution_prepare_with(KernelCall *call, const ConvolutionAlgorithm *
     }
     call->run = widened ? run_widened : run_single;
     call->scratch_bytes = 0;
-    TRY(choose(call, kernel, algorithm, arena, error));
+    TRY(choose_algorithm(call, kernel, algorithm, arena, error));
     if (!widened) return AM_OK;
     const int64_t word = (int64_t)sizeof(float);
     kernel->f32_input_at = convolution_reserve(call, ir_shape_elements(call->operand_shapes[0]) * word);

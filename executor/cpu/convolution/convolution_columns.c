@@ -240,7 +240,7 @@ static const float *pack_weights(const ConvolutionKernel *kernel, const float *w
     return packed;
 }
 
-static void run(const KernelCall *call, const float *in, const float *weights, float *out) {
+static void run_columns(const KernelCall *call, const float *in, const float *weights, float *out) {
     const ConvolutionKernel *kernel = call->compiled;
     const Columns *plan = kernel->plan;
     ColumnsTask task = {kernel, plan, in, pack_weights(kernel, weights, call->scratch), out, call->scratch};
@@ -249,7 +249,7 @@ static void run(const KernelCall *call, const float *in, const float *weights, f
     team_run(call->device, multiply_part, &task, parts < plan->members ? parts : plan->members);
 }
 
-static bool fits(const ConvolutionKernel *kernel) {
+static bool fits_columns(const ConvolutionKernel *kernel) {
     return kernel->outputs <= INT_MAX && kernel->depth <= INT_MAX;
 }
 
@@ -286,7 +286,7 @@ static void describe_depth(Columns *plan, const IrConvolution *form, const IrSha
                                                                           : WEIGHTS_PACKED;
 }
 
-static AmStatus prepare(ConvolutionKernel *kernel, KernelCall *call, Arena *arena, AmError *error) {
+static AmStatus prepare_columns(ConvolutionKernel *kernel, KernelCall *call, Arena *arena, AmError *error) {
     const int64_t word = (int64_t)sizeof(float);
     const IrShape *output = call->result_shapes[0];
     Columns *plan = ARENA_ARRAY(arena, Columns, 1);
@@ -319,4 +319,4 @@ static AmStatus prepare(ConvolutionKernel *kernel, KernelCall *call, Arena *aren
 }
 
 const ConvolutionAlgorithm convolution_columns = {
-    .name = "columns", .fits = fits, .prepare = prepare, .run = run};
+    .name = "columns", .fits = fits_columns, .prepare = prepare_columns, .run = run_columns};

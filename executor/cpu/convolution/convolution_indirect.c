@@ -312,7 +312,7 @@ static void multiply_part(void *user, int32_t part, int32_t parts) {
     }
 }
 
-static void run(const KernelCall *call, const float *in, const float *weights, float *out) {
+static void run_indirect(const KernelCall *call, const float *in, const float *weights, float *out) {
     const ConvolutionKernel *kernel = call->compiled;
     const Indirect *plan = kernel->plan;
     float *zeros = (float *)((char *)call->scratch + plan->zeros_at);
@@ -338,7 +338,7 @@ static int64_t period_of(const IrWindowDimension *window) {
     return window->base_dilation / common_divisor(window->base_dilation, window->stride);
 }
 
-static bool fits(const ConvolutionKernel *kernel) {
+static bool fits_indirect(const ConvolutionKernel *kernel) {
     int64_t cells = 1, phases = 1;
     if (kernel->spatial_count > MOST_SPATIAL || kernel->output_feature_stride != 1) return false;
     if (kernel->feature_stride != 1 && kernel->features > 1) return false;
@@ -511,7 +511,7 @@ static void join_places(ConvolutionKernel *kernel) {
     kernel->output_batch_stride = out[0];
 }
 
-static AmStatus prepare(ConvolutionKernel *kernel, KernelCall *call, Arena *arena, AmError *error) {
+static AmStatus prepare_indirect(ConvolutionKernel *kernel, KernelCall *call, Arena *arena, AmError *error) {
     const int64_t word = (int64_t)sizeof(float);
     Indirect *plan = ARENA_ARRAY(arena, Indirect, 1);
     if (!plan) return am_fail_memory(error, (int64_t)sizeof *plan);
@@ -537,4 +537,4 @@ static AmStatus prepare(ConvolutionKernel *kernel, KernelCall *call, Arena *aren
 }
 
 const ConvolutionAlgorithm convolution_indirect = {
-    .name = "indirect", .fits = fits, .prepare = prepare, .run = run};
+    .name = "indirect", .fits = fits_indirect, .prepare = prepare_indirect, .run = run_indirect};

@@ -232,7 +232,7 @@ static void multiply_part(void *user, int32_t part, int32_t parts) {
     }
 }
 
-static void run(const KernelCall *call, const float *in, const float *weights, float *out) {
+static void run_weights(const KernelCall *call, const float *in, const float *weights, float *out) {
     const ConvolutionKernel *kernel = call->compiled;
     const Gradient *plan = kernel->plan;
     WeightsTask task = {kernel, plan, in, weights, out, (char *)call->scratch + plan->packed_at};
@@ -241,7 +241,7 @@ static void run(const KernelCall *call, const float *in, const float *weights, f
     team_run(call->device, multiply_part, &task, parts < plan->members ? parts : plan->members);
 }
 
-static bool fits(const ConvolutionKernel *kernel) {
+static bool fits_weights(const ConvolutionKernel *kernel) {
     int64_t positions = 1;
     if (kernel->spatial_count < 1 || kernel->spatial_count > MOST_SPATIAL) return false;
     if (kernel->batch_stride != 1 || kernel->output_feature_stride != 1 || kernel->weights_output_stride != 1)
@@ -290,7 +290,7 @@ static bool find_flat(const ConvolutionKernel *kernel, Gradient *plan) {
     return true;
 }
 
-static AmStatus prepare(ConvolutionKernel *kernel, KernelCall *call, Arena *arena, AmError *error) {
+static AmStatus prepare_weights(ConvolutionKernel *kernel, KernelCall *call, Arena *arena, AmError *error) {
     Gradient *plan = ARENA_ARRAY(arena, Gradient, 1);
     if (!plan) return am_fail_memory(error, (int64_t)sizeof *plan);
     int32_t last = kernel->spatial_count - 1;
@@ -334,4 +334,4 @@ static AmStatus prepare(ConvolutionKernel *kernel, KernelCall *call, Arena *aren
 }
 
 const ConvolutionAlgorithm convolution_weights = {
-    .name = "weights", .fits = fits, .prepare = prepare, .run = run};
+    .name = "weights", .fits = fits_weights, .prepare = prepare_weights, .run = run_weights};

@@ -113,9 +113,9 @@ static bool is_read_by_rows(const KernelCall *call, int32_t value) {
 
 /* Prepares the common part of both: `strides` of every input, the operators without inputs, and their index
  * space. */
-static AmStatus prepare(KernelCall *call, Arena *arena, const int64_t *const *strides,
-                        const int64_t *dimensions, int32_t rank, ElementComputation operators,
-                        AmError *error) {
+static AmStatus prepare_operators(KernelCall *call, Arena *arena, const int64_t *const *strides,
+                                  const int64_t *dimensions, int32_t rank, ElementComputation operators,
+                                  AmError *error) {
     const ProgramFusionOp *ops = operators.ops;
     int32_t op_count = operators.op_count;
     FusionKernel *kernel = ARENA_ARRAY(arena, FusionKernel, 1);
@@ -179,7 +179,7 @@ AmStatus cpu_prepare_fusion(KernelCall *call, Arena *arena, AmError *error) {
     for (int32_t k = 0; k < fusion->input_count; k++) strides[k] = fusion->inputs[k].strides;
     const ElementComputation operators = {
         .ops = fusion->ops, .op_count = fusion->op_count, .output_slots = fusion->output_slots};
-    return prepare(call, arena, strides, fusion->dimensions, fusion->rank, operators, error);
+    return prepare_operators(call, arena, strides, fusion->dimensions, fusion->rank, operators, error);
 }
 
 AmStatus cpu_prepare_single(KernelCall *call, Arena *arena, AmError *error) {
@@ -205,5 +205,5 @@ AmStatus cpu_prepare_single(KernelCall *call, Arena *arena, AmError *error) {
     }
     *slot = instruction->operand_count;
     const ElementComputation operators = {.ops = op, .op_count = 1, .output_slots = slot};
-    return prepare(call, arena, strides, shape->dimensions, shape->rank, operators, error);
+    return prepare_operators(call, arena, strides, shape->dimensions, shape->rank, operators, error);
 }

@@ -23,33 +23,34 @@ typedef struct Axes {
     DotAxis list[KINDS][IR_MAX_RANK];
 } Axes;
 
-static void add(Axes *axes, int32_t kind, DotAxis axis) {
+static void add_axis(Axes *axes, int32_t kind, DotAxis axis) {
     axes->list[kind][axes->rank[kind]++] = axis;
 }
 
 /* Sorts the dimensions of the operands and the result into batch, rows, depth and columns, with their
  * strides. */
-static void collect(Axes *axes, const IrDot *dot, const IrShape *left, const IrShape *right,
-                    const int64_t *dimensions) {
+static void collect_axes(Axes *axes, const IrDot *dot, const IrShape *left, const IrShape *right,
+                         const int64_t *dimensions) {
     int64_t x[IR_MAX_RANK], y[IR_MAX_RANK], sizes[IR_MAX_RANK], z[IR_MAX_RANK], natural[IR_MAX_RANK];
     memset(axes, 0, sizeof *axes);
     strided_row_major(x, left->dimensions, left->rank);
     strided_row_major(y, right->dimensions, right->rank);
     for (int32_t k = 0; k < dot->batch_count; k++)
-        add(axes, BATCH,
+        add_axis(
+            axes, BATCH,
             (DotAxis){left->dimensions[dot->lhs_batch[k]], {x[dot->lhs_batch[k]], y[dot->rhs_batch[k]], 0}});
     for (int32_t k = 0; k < dot->contracting_count; k++)
-        add(axes, DEPTH,
-            (DotAxis){left->dimensions[dot->lhs_contracting[k]],
-                      {x[dot->lhs_contracting[k]], y[dot->rhs_contracting[k]], 0}});
+        add_axis(axes, DEPTH,
+                 (DotAxis){left->dimensions[dot->lhs_contracting[k]],
+                           {x[dot->lhs_contracting[k]], y[dot->rhs_contracting[k]], 0}});
     for (int32_t d = 0; d < left->rank; d++)
         if (!int_list_contains(dot->lhs_batch, dot->batch_count, d) &&
             !int_list_contains(dot->lhs_contracting, dot->contracting_count, d))
-            add(axes, ROWS, (DotAxis){left->dimensions[d], {x[d], 0, 0}});
+            add_axis(axes, ROWS, (DotAxis){left->dimensions[d], {x[d], 0, 0}});
     for (int32_t d = 0; d < right->rank; d++)
         if (!int_list_contains(dot->rhs_batch, dot->batch_count, d) &&
             !int_list_contains(dot->rhs_contracting, dot->contracting_count, d))
-            add(axes, COLUMNS, (DotAxis){right->dimensions[d], {0, y[d], 0}});
+            add_axis(axes, COLUMNS, (DotAxis){right->dimensions[d], {0, y[d], 0}});
     int32_t rank = 0;
     for (int32_t kind = BATCH; kind <= COLUMNS; kind++)
         for (int32_t k = 0; k < axes->rank[kind]; k++) natural[rank++] = axes->list[kind][k].size;
@@ -105,7 +106,7 @@ static void swap_sides(Axes *axes) {
 }
 
 /* Joins neighbours that step as one everywhere and drops sizes of 1. */
-static void join(Axes *axes) {
+static void join_axes(Axes *axes) {
     for (int32_t kind = 0; kind < KINDS; kind++) {
         DotAxis *list = axes->list[kind];
         int32_t last = -1;
@@ -140,7 +141,7 @@ static bool is_result(DotAxis *row, DotAxis *column) {
 }
 
 /* Describes a product of row dimension `r` and column dimension `c` (-1: none); the others are loops. */
-static bool describe(DotPlan *plan, const Axes *axes, int32_t r, int32_t c) {
+static bool describe_product(DotPlan *plan, const Axes *axes, int32_t r, int32_t c) {
     static const DotAxis one = {.size = 1};
     if (axes->rank[DEPTH] > 1) return false;
     plan->row = r < 0 ? one : axes->list[ROWS][r];
@@ -176,10 +177,10 @@ static double estimate(const DotPlan *plan) {
 }
 
 /* Keeps the best product of these dimensions, if it is better than `best`. */
-static void consider(DotPlan *best, double *least, DotPlan *plan, const Axes *axes) {
+static void keep_best_product(DotPlan *best, double *least, DotPlan *plan, const Axes *axes) {
     for (int32_t r = axes->rank[ROWS] > 0 ? 0 : -1; r < axes->rank[ROWS]; r++)
         for (int32_t c = axes->rank[COLUMNS] > 0 ? 0 : -1; c < axes->rank[COLUMNS]; c++) {
-            if (!describe(plan, axes, r, c)) continue;
+            if (!describe_product(plan, axes, r, c)) continue;
             double cost = estimate(plan);
             if (*least >= 0 && cost >= *least) continue;
             *best = *plan;
@@ -193,7 +194,7 @@ bool dot_plan(DotPlan *best, const IrDot *dot, const IrShape *left, const IrShap
         {BATCH, ROWS, DEPTH}, {BATCH, DEPTH, COLUMNS}, {BATCH, ROWS, COLUMNS}};
     Axes given;
     double least = -1;
-    collect(&given, dot, left, right, dimensions);
+    collect_axes(&given, dot, left, right, dimensions);
     for (int32_t way = 0; way < 32; way++) {
         Axes axes = given;
         DotPlan plan = {.swapped = way & 8};
@@ -203,8 +204,8 @@ bool dot_plan(DotPlan *best, const IrDot *dot, const IrShape *left, const IrShap
             plan.packed[a] = way >> a & 1;
             if (plan.packed[a]) pack(&axes, a, &plan.copies[a], orders[a]);
         }
-        join(&axes);
-        consider(best, &least, &plan, &axes);
+        join_axes(&axes);
+        keep_best_product(best, &least, &plan, &axes);
     }
     return least >= 0 && best->row.size <= INT_MAX && best->column.size <= INT_MAX &&
            best->depth.size <= INT_MAX;

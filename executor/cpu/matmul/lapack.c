@@ -88,8 +88,8 @@ typedef struct CallSizes {
 } CallSizes;
 
 /* Reads "Tmn Tk I" against the shapes, and the sizes that are unknown from them. */
-static bool describe(Piece *pieces, int32_t *count, const char *words, const IrShape *const *shapes,
-                     int32_t shape_count, CallSizes *sizes) {
+static bool describe_pieces(Piece *pieces, int32_t *count, const char *words, const IrShape *const *shapes,
+                            int32_t shape_count, CallSizes *sizes) {
     int32_t batch_rank = sizes->batch_rank;
     *count = 0;
     for (const char *word = words; *word; word += *word == ' ') {
@@ -233,10 +233,10 @@ AmStatus cpu_prepare_lapack(KernelCall *call, Arena *arena, AmError *error) {
     sizes.first = first;
     sizes.batch_rank = batch_rank;
     if (batch_rank < 0 ||
-        !describe(kernel->operands, &kernel->operand_count, words, call->operand_shapes, call->operand_count,
-                  &sizes) ||
-        !describe(kernel->results, &kernel->result_count, kernel->routine->results, call->result_shapes,
-                  call->result_count, &sizes) ||
+        !describe_pieces(kernel->operands, &kernel->operand_count, words, call->operand_shapes,
+                         call->operand_count, &sizes) ||
+        !describe_pieces(kernel->results, &kernel->result_count, kernel->routine->results,
+                         call->result_shapes, call->result_count, &sizes) ||
         !describe_job(kernel, call, sizes.of_letter))
         return kernel_call_refuse(call, "its operands, results and options do not fit together", error);
     kernel->batches = strided_elements(first->dimensions, batch_rank);

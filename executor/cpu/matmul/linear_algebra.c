@@ -27,7 +27,7 @@ static int32_t parts_of(Dtype type) {
     return dtype_is_complex(type) ? 2 : 1;
 }
 
-static void load(double *out, const void *data, Dtype type, int64_t first, int64_t count) {
+static void load_numbers(double *out, const void *data, Dtype type, int64_t first, int64_t count) {
     Scalar64 run[SCALAR64_RUN];
     Dtype part = dtype_real_part(type);
     const char *from = (const char *)data + first * dtype_bytes(type);
@@ -39,7 +39,7 @@ static void load(double *out, const void *data, Dtype type, int64_t first, int64
     }
 }
 
-static void store(void *data, Dtype type, int64_t first, const double *values, int64_t count) {
+static void store_numbers(void *data, Dtype type, int64_t first, const double *values, int64_t count) {
     Scalar64 run[SCALAR64_RUN];
     Dtype part = dtype_real_part(type);
     char *to = (char *)data + first * dtype_bytes(type);
@@ -110,7 +110,7 @@ static void run_cholesky(const KernelCall *call) {
     int64_t n = kernel->size;
     bool flips = !kernel->options->lower, is_complex = dtype_is_complex(kernel->type);
     for (int64_t batch = 0; batch < kernel->batches; batch++) {
-        load(call->scratch, call->operands[0], kernel->type, batch * n * n, n * n);
+        load_numbers(call->scratch, call->operands[0], kernel->type, batch * n * n, n * n);
         if (is_complex) {
             if (flips) transpose_complex(call->scratch, n);
             factorize_complex(call->scratch, n);
@@ -120,7 +120,7 @@ static void run_cholesky(const KernelCall *call) {
             factorize_real(call->scratch, n);
             if (flips) transpose_real(call->scratch, n);
         }
-        store(call->results[0], kernel->type, batch * n * n, call->scratch, n * n);
+        store_numbers(call->results[0], kernel->type, batch * n * n, call->scratch, n * n);
     }
 }
 
@@ -141,14 +141,14 @@ static void run_triangular_solve(const KernelCall *call) {
     int64_t systems = options->left_side ? kernel->columns : kernel->rows;
     int64_t step = options->left_side ? kernel->columns : 1, next = options->left_side ? 1 : n;
     for (int64_t batch = 0; batch < kernel->batches; batch++) {
-        load(a, call->operands[0], kernel->type, batch * n * n, n * n);
-        load(x, call->operands[1], kernel->type, batch * elements, elements);
+        load_numbers(a, call->operands[0], kernel->type, batch * n * n, n * n);
+        load_numbers(x, call->operands[1], kernel->type, batch * elements, elements);
         for (int64_t s = 0; s < systems; s++) {
             double *b = x + s * next * parts;
             if (parts == 2) substitute_complex((const double complex *)a, &system, (double complex *)b, step);
             else substitute_real(a, &system, b, step);
         }
-        store(call->results[0], kernel->type, batch * elements, x, elements);
+        store_numbers(call->results[0], kernel->type, batch * elements, x, elements);
     }
 }
 

@@ -97,8 +97,8 @@ static void add_dimension(RaggedDot *kernel, int64_t size, int64_t left, int64_t
 }
 
 /* Returns false if the dimension numbers do not fit the shapes. */
-static bool describe(RaggedDot *kernel, const KernelCall *call,
-                     const Hlo__RaggedDotDimensionNumbers *numbers) {
+static bool describe_dimensions(RaggedDot *kernel, const KernelCall *call,
+                                const Hlo__RaggedDotDimensionNumbers *numbers) {
     const Hlo__DotDimensionNumbers *dot = numbers->dot_dimension_numbers;
     const IrShape *left = call->operand_shapes[0], *right = call->operand_shapes[1];
     int64_t left_strides[IR_MAX_RANK], right_strides[IR_MAX_RANK], ragged = numbers->lhs_ragged_dimensions[0];
@@ -172,7 +172,7 @@ AmStatus ragged_dot_read(RaggedDot *kernel, const KernelCall *call, AmError *err
         dtype_is_floating(kernel->left_type) != dtype_is_floating(kernel->result_type) ||
         dtype_is_floating(kernel->right_type) != dtype_is_floating(kernel->result_type))
         return kernel_call_refuse(call, "not on these types", error);
-    if (!describe(kernel, call, numbers))
+    if (!describe_dimensions(kernel, call, numbers))
         return kernel_call_refuse(call, "its dimension numbers do not fit its shapes", error);
     return AM_OK;
 }

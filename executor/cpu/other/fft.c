@@ -132,7 +132,7 @@ static AmStatus make_transform(const Transform **result, Arena *arena, int64_t n
     return AM_OK;
 }
 
-static Number load(const void *data, Dtype type, int64_t at) {
+static Number load_number(const void *data, Dtype type, int64_t at) {
     switch (type) {
     case DTYPE_F32: return ((const float *)data)[at];
     case DTYPE_F64: return ((const double *)data)[at];
@@ -141,7 +141,7 @@ static Number load(const void *data, Dtype type, int64_t at) {
     }
 }
 
-static void store(void *data, Dtype type, int64_t at, Number value) {
+static void store_number(void *data, Dtype type, int64_t at, Number value) {
     switch (type) {
     case DTYPE_F32: ((float *)data)[at] = (float)creal(value); break;
     case DTYPE_F64: ((double *)data)[at] = creal(value); break;
@@ -178,7 +178,7 @@ static void along(const FftKernel *kernel, int32_t axis, Number *item, Number *l
     }
 }
 
-static void run(const KernelCall *call) {
+static void run_fft(const KernelCall *call) {
     const FftKernel *kernel = call->compiled;
     int64_t last = kernel->length[kernel->axes - 1], rows = last > 0 ? kernel->elements / last : 0;
     int64_t columns_in = kernel->type == IR_FFT_INVERSE_REAL ? kernel->half : last;
@@ -188,11 +188,12 @@ static void run(const KernelCall *call) {
         for (int64_t r = 0; r < rows; r++)
             for (int64_t c = 0; c < columns_in; c++)
                 item[r * last + c] =
-                    load(call->operands[0], kernel->operand, (b * rows + r) * columns_in + c);
+                    load_number(call->operands[0], kernel->operand, (b * rows + r) * columns_in + c);
         for (int32_t axis = 0; axis < kernel->axes; axis++) along(kernel, axis, item, line, work);
         for (int64_t r = 0; r < rows; r++)
             for (int64_t c = 0; c < columns_out; c++)
-                store(call->results[0], kernel->result, (b * rows + r) * columns_out + c, item[r * last + c]);
+                store_number(call->results[0], kernel->result, (b * rows + r) * columns_out + c,
+                             item[r * last + c]);
     }
 }
 
@@ -251,6 +252,6 @@ AmStatus cpu_prepare_fft(KernelCall *call, Arena *arena, AmError *error) {
     kernel->work_at = kernel->elements + 2 * longest;
     call->scratch_bytes = (kernel->work_at + work) * (int64_t)sizeof(Number);
     call->compiled = kernel;
-    call->run = run;
+    call->run = run_fft;
     return AM_OK;
 }

@@ -32,7 +32,7 @@ typedef struct Block {
     double of_x[BLOCK], of_g[BLOCK], term[BLOCK];  /* of scale() */
 } Block;
 
-static void load(double *to, const void *from, Dtype type, int64_t at, int64_t count) {
+static void load_numbers(double *to, const void *from, Dtype type, int64_t at, int64_t count) {
     Scalar64 run[SCALAR64_RUN];
     if (type == DTYPE_F32) {
         for (int64_t k = 0; k < count; k++) to[k] = ((const float *)from)[at + k];
@@ -42,7 +42,7 @@ static void load(double *to, const void *from, Dtype type, int64_t at, int64_t c
     for (int64_t k = 0; k < count; k++) to[k] = run[k].floating;
 }
 
-static void store(void *to, Dtype type, int64_t at, const double *from, int64_t count) {
+static void store_numbers(void *to, Dtype type, int64_t at, const double *from, int64_t count) {
     Scalar64 run[SCALAR64_RUN];
     if (type == DTYPE_F32) {
         for (int64_t k = 0; k < count; k++) ((float *)to)[at + k] = (float)from[k];
@@ -79,8 +79,8 @@ static void for_runs(Block *block, void (*work)(Block *block, const ChannelRun *
 static void add_up(Block *block, const ChannelRun *run) {
     const BatchNormForm *kernel = block->kernel;
     double x[SCALAR64_RUN], g[SCALAR64_RUN];
-    load(x, block->call->operands[0], kernel->type, run->at, run->count);
-    if (kernel->has_gradient) load(g, block->call->operands[4], kernel->type, run->at, run->count);
+    load_numbers(x, block->call->operands[0], kernel->type, run->at, run->count);
+    if (kernel->has_gradient) load_numbers(g, block->call->operands[4], kernel->type, run->at, run->count);
     for (int64_t k = 0; k < run->count; k++) {
         int64_t f = run->feature + k * run->step;
         double centred = x[k] - block->mean[f], t = kernel->has_gradient ? g[k] : centred;
@@ -93,22 +93,22 @@ static void add_up(Block *block, const ChannelRun *run) {
 static void scale(Block *block, const ChannelRun *run) {
     const BatchNormForm *kernel = block->kernel;
     double x[SCALAR64_RUN], g[SCALAR64_RUN];
-    load(x, block->call->operands[0], kernel->type, run->at, run->count);
-    if (kernel->has_gradient) load(g, block->call->operands[4], kernel->type, run->at, run->count);
+    load_numbers(x, block->call->operands[0], kernel->type, run->at, run->count);
+    if (kernel->has_gradient) load_numbers(g, block->call->operands[4], kernel->type, run->at, run->count);
     for (int64_t k = 0; k < run->count; k++) {
         int64_t f = run->feature + k * run->step;
         x[k] = block->of_x[f] * x[k] + block->term[f];
         if (kernel->has_gradient) x[k] += block->of_g[f] * g[k];
     }
-    store(block->call->results[0], kernel->type, run->at, x, run->count);
+    store_numbers(block->call->results[0], kernel->type, run->at, x, run->count);
 }
 
-static void read(const Block *block, int32_t operand, double *to) {
-    load(to, block->call->operands[operand], block->kernel->type, block->first, block->count);
+static void read_block(const Block *block, int32_t operand, double *to) {
+    load_numbers(to, block->call->operands[operand], block->kernel->type, block->first, block->count);
 }
 
-static void write(const Block *block, int32_t result, const double *from) {
-    store(block->call->results[result], block->kernel->type, block->first, from, block->count);
+static void write_block(const Block *block, int32_t result, const double *from) {
+    store_numbers(block->call->results[result], block->kernel->type, block->first, from, block->count);
 }
 
 static double count_of(const BatchNormForm *kernel) {
@@ -118,8 +118,8 @@ static double count_of(const BatchNormForm *kernel) {
 /* Computes y = scale (x - mean) r + offset. */
 static void normalize(Block *block, const double *variance) {
     double factor[BLOCK], offset[BLOCK];
-    read(block, 1, factor);
-    read(block, 2, offset);
+    read_block(block, 1, factor);
+    read_block(block, 2, offset);
     for (int64_t f = 0; f < block->count; f++) {
         block->of_x[f] = factor[f] / sqrt(variance[f] + block->kernel->epsilon);
         block->term[f] = offset[f] - block->mean[f] * block->of_x[f];
@@ -135,22 +135,22 @@ static void train_block(Block *block) {
     for_runs(block, add_up);
     for (int64_t f = 0; f < block->count; f++) variance[f] = block->moment[f] / count_of(block->kernel);
     normalize(block, variance);
-    write(block, 1, block->mean);
-    write(block, 2, variance);
+    write_block(block, 1, block->mean);
+    write_block(block, 2, variance);
 }
 
 static void infer_block(Block *block) {
     double variance[BLOCK];
-    read(block, 3, block->mean);
-    read(block, 4, variance);
+    read_block(block, 3, block->mean);
+    read_block(block, 4, variance);
     normalize(block, variance);
 }
 
 static void differentiate_block(Block *block) {
     double factor[BLOCK], variance[BLOCK], to_scale[BLOCK];
-    read(block, 1, factor);
-    read(block, 2, block->mean);
-    read(block, 3, variance);
+    read_block(block, 1, factor);
+    read_block(block, 2, block->mean);
+    read_block(block, 3, variance);
     for_runs(block, add_up);
     for (int64_t f = 0; f < block->count; f++) {
         double r = 1 / sqrt(variance[f] + block->kernel->epsilon), count = count_of(block->kernel);
@@ -160,8 +160,8 @@ static void differentiate_block(Block *block) {
         block->term[f] = -factor[f] * r * block->sum[f] / count - block->mean[f] * block->of_x[f];
     }
     for_runs(block, scale);
-    write(block, 1, to_scale);
-    write(block, 2, block->sum);
+    write_block(block, 1, to_scale);
+    write_block(block, 2, block->sum);
 }
 
 /* One run of a call: the function for each block of features. */
@@ -182,7 +182,7 @@ static void run_part(void *user, int32_t part, int32_t parts) {
     }
 }
 
-static void run(const KernelCall *call, void (*work)(Block *block)) {
+static void run_blocks(const KernelCall *call, void (*work)(Block *block)) {
     const BatchNormForm *kernel = call->compiled;
     NormTask task = {call, work};
     double elements = count_of(kernel) * (double)kernel->features;
@@ -190,19 +190,19 @@ static void run(const KernelCall *call, void (*work)(Block *block)) {
 }
 
 static void run_training(const KernelCall *call) {
-    run(call, train_block);
+    run_blocks(call, train_block);
 }
 
 static void run_inference(const KernelCall *call) {
-    run(call, infer_block);
+    run_blocks(call, infer_block);
 }
 
 static void run_gradient(const KernelCall *call) {
-    run(call, differentiate_block);
+    run_blocks(call, differentiate_block);
 }
 
-static AmStatus prepare(KernelCall *call, Arena *arena, int32_t operands, uint32_t whole, int32_t results,
-                        AmError *error) {
+static AmStatus prepare_form(KernelCall *call, Arena *arena, int32_t operands, uint32_t whole,
+                             int32_t results, AmError *error) {
     BatchNormForm *form = ARENA_ARRAY(arena, BatchNormForm, 1);
     if (!form) return am_fail_memory(error, (int64_t)sizeof *form);
     if (!scalar64_supports(call->operand_shapes[0]->type))
@@ -213,15 +213,15 @@ static AmStatus prepare(KernelCall *call, Arena *arena, int32_t operands, uint32
 
 AmStatus cpu_prepare_batch_norm_training(KernelCall *call, Arena *arena, AmError *error) {
     call->run = run_training;
-    return prepare(call, arena, 3, 1, 3, error);
+    return prepare_form(call, arena, 3, 1, 3, error);
 }
 
 AmStatus cpu_prepare_batch_norm_inference(KernelCall *call, Arena *arena, AmError *error) {
     call->run = run_inference;
-    return prepare(call, arena, 5, 1, 1, error);
+    return prepare_form(call, arena, 5, 1, 1, error);
 }
 
 AmStatus cpu_prepare_batch_norm_gradient(KernelCall *call, Arena *arena, AmError *error) {
     call->run = run_gradient;
-    return prepare(call, arena, 5, 1 | 1 << 4, 3, error);
+    return prepare_form(call, arena, 5, 1 | 1 << 4, 3, error);
 }

@@ -138,7 +138,7 @@ static void reduce_part(void *user, int32_t part, int32_t parts) {
 }
 
 /* Nanoseconds on one thread: every cell touches every element once. */
-static double cost(const Pool *pool) {
+static double pool_nanoseconds(const Pool *pool) {
     double elements = (double)pool->lines * (double)pool->positions[pool->rank - 1] * (double)pool->channels;
     for (int32_t d = 0; d < pool->rank; d++) elements *= (double)pool->window[d].size;
     return elements / 4;
@@ -149,7 +149,7 @@ bool pool_reduce(const Pool *pool, const KernelCall *call) {
     float begin;
     memcpy(&begin, call->operands[1], sizeof begin);
     if (pool->has_padding && pool->fold == vector_loops()->pool->sum && begin != 0.0f) return false;
-    team_run(call->device, reduce_part, &task, team_parts(call->device, cost(pool)));
+    team_run(call->device, reduce_part, &task, team_parts(call->device, pool_nanoseconds(pool)));
     return true;
 }
 
@@ -199,7 +199,7 @@ static void scatter_part(void *user, int32_t part, int32_t parts) {
 
 void pool_select_and_scatter(const Pool *pool, const KernelCall *call) {
     PoolTask task = {pool, call};
-    int32_t parts = team_parts(call->device, 4 * cost(pool));
+    int32_t parts = team_parts(call->device, 4 * pool_nanoseconds(pool));
     team_run(call->device, scatter_part, &task, parts < pool->members ? parts : pool->members);
 }
 
@@ -223,7 +223,8 @@ static VectorPoolChoose *find_choose(const IrModule *module, int32_t computation
 }
 
 /* Sizes and strides; `stepped` is the side that has a place for each window. False: not covered. */
-static bool describe(Pool *pool, const KernelCall *call, const IrShape *input, const IrShape *stepped) {
+static bool describe_windows(Pool *pool, const KernelCall *call, const IrShape *input,
+                             const IrShape *stepped) {
     const IrWindowDimension *window = call->instruction->attributes->window;
     double cells = 1;
     strided_row_major(pool->input_strides, input->dimensions, input->rank);
@@ -268,7 +269,7 @@ AmStatus pool_prepare(Pool **result, KernelCall *call, bool selects, Arena *aren
     if (!fold || (selects && (!choose || fold != vector_loops()->pool->sum))) return AM_OK;
     Pool *pool = ARENA_ARRAY(arena, Pool, 1);
     if (!pool) return am_fail_memory(error, (int64_t)sizeof *pool);
-    if (!describe(pool, call, input, selects ? call->operand_shapes[1] : call->result_shapes[0]))
+    if (!describe_windows(pool, call, input, selects ? call->operand_shapes[1] : call->result_shapes[0]))
         return AM_OK;
     pool->fold = fold;
     pool->choose = choose;

@@ -48,8 +48,8 @@ static int64_t cell_offset(const WindowKernel *kernel, const int64_t *position, 
     return at;
 }
 
-static void describe(WindowKernel *kernel, const KernelCall *call, const IrShape *input,
-                     const IrShape *stepped) {
+static void describe_windows(WindowKernel *kernel, const KernelCall *call, const IrShape *input,
+                             const IrShape *stepped) {
     kernel->window = call->instruction->attributes->window;
     kernel->element_bytes = dtype_bytes(input->type);
     strided_row_major(kernel->input_strides, input->dimensions, input->rank);
@@ -146,7 +146,7 @@ AmStatus cpu_prepare_reduce_window(KernelCall *call, Arena *arena, AmError *erro
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
     if (attributes->window_count != input->rank || call->operand_count != 2 * call->result_count)
         return kernel_call_refuse(call, "only with a window over all dimensions", error);
-    describe(kernel, call, input, call->result_shapes[0]);
+    describe_windows(kernel, call, input, call->result_shapes[0]);
     TRY(build_combine(kernel, call, arena, error));
     kernel->addresses_at = kernel_align(element_program_scratch(kernel->combine));
     kernel->current_at =
@@ -229,7 +229,7 @@ AmStatus cpu_prepare_select_and_scatter(KernelCall *call, Arena *arena, AmError 
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
     if (call->instruction->attributes->window_count != input->rank)
         return kernel_call_refuse(call, "only with a window over all dimensions", error);
-    describe(kernel, call, input, source);
+    describe_windows(kernel, call, input, source);
     Dtype type = input->type;
     TRY(build_pair(&kernel->select, call, arena, call->instruction->compute.called, type, DTYPE_PRED, error));
     TRY(build_pair(&kernel->combine, call, arena, call->instruction->compute.called_second, type, type,

@@ -72,7 +72,7 @@ static inline Eight load_eight(const float *in) {
     return value;
 }
 
-static inline Eight choose(Mask first, Eight a, Eight b) {
+static inline Eight choose_lanes(Mask first, Eight a, Eight b) {
     return (Eight)(((Mask)a & first) | ((Mask)b & ~first));
 }
 
@@ -80,7 +80,7 @@ static inline Eight choose(Mask first, Eight a, Eight b) {
  * processors cannot predict. */
 #define DEFINE_EXTREMES(NAME, SIGN)                                                                  \
     static inline Eight NAME##_of(Eight a, Eight b) {                                                \
-        return choose(((a)SIGN(b)) | ((a) != (a)), a, b);                                            \
+        return choose_lanes(((a)SIGN(b)) | ((a) != (a)), a, b);                                      \
     }                                                                                                \
     static inline float NAME##_one(float a, float b) {                                               \
         Four x = {a}, y = {b};                                                                       \

@@ -138,7 +138,7 @@ static const struct {
 #define PRED_ROW(NAME, EXPRESSION) {IR_##NAME, NAME##_pred},
     PRED_OPERATORS(PRED_ROW)};
 
-static ElementLoop *pick(const IntegerRow *row, Dtype type) {
+static ElementLoop *pick_loop(const IntegerRow *row, Dtype type) {
     switch (type) {
     case DTYPE_S8: return row->s8;
     case DTYPE_S16: return row->s16;
@@ -159,6 +159,6 @@ ElementLoop *VECTOR_NAME(vector_integer)(IrOpcode opcode, Dtype type) {
         return NULL;
     }
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
-        if (rows[k].opcode == opcode) return pick(&rows[k], type);
+        if (rows[k].opcode == opcode) return pick_loop(&rows[k], type);
     return NULL;
 }
