@@ -76,7 +76,7 @@ static void list_if_ready(ActorWorker *worker, int32_t a) {
 }
 
 /* Receives a message to an actor of this worker. */
-static void receive(ActorWorker *worker, InboxMessage message) {
+static void receive_message(ActorWorker *worker, InboxMessage message) {
     ActorEdge *edge = &worker->graph->edges[message.edge];
     int32_t a = message.kind == INBOX_REQ ? edge->consumer : edge->producer;
     int32_t needed = message.kind == INBOX_REQ ? edge->gather : 1;
@@ -92,9 +92,9 @@ static void receive(ActorWorker *worker, InboxMessage message) {
     list_if_ready(worker, a);
 }
 
-static void send(ActorWorker *worker, int32_t actor, InboxMessage message) {
+static void send_message(ActorWorker *worker, int32_t actor, InboxMessage message) {
     ActorWorker *to = actor_worker(worker->graph, actor);
-    if (to == worker) receive(worker, message);
+    if (to == worker) receive_message(worker, message);
     else inbox_post(&to->inbox, message);
 }
 
@@ -178,11 +178,11 @@ static int32_t count_missing(const ActorGraph *graph, const ActorState *state) {
 }
 
 /* Passes the registers that a firing fills to the consumer. */
-static void fill(ActorWorker *worker, int32_t e) {
+static void fill_register(ActorWorker *worker, int32_t e) {
     ActorEdge *edge = &worker->graph->edges[e];
     ACTOR_SET(edge->free, ACTOR_GET(edge->free) - 1);
     ACTOR_SET(edge->produced, ACTOR_GET(edge->produced) + 1);
-    send(worker, edge->consumer, (InboxMessage){.kind = INBOX_REQ, .edge = e, .count = 1});
+    send_message(worker, edge->consumer, (InboxMessage){.kind = INBOX_REQ, .edge = e, .count = 1});
 }
 
 void actors_fill(ActorGraph *graph, int32_t e) {
@@ -190,7 +190,7 @@ void actors_fill(ActorGraph *graph, int32_t e) {
     ActorWorker *worker = actor_worker(graph, edge->producer);
     if (edge->is_filled || actor_worker(graph, edge->consumer) == worker) return;
     edge->is_filled = true;
-    fill(worker, e);
+    fill_register(worker, e);
 }
 
 /* Passes the registers that a firing has filled, except those passed before its end. */
@@ -198,7 +198,7 @@ static void fill_rest(ActorWorker *worker, const ActorState *state) {
     ActorEdge *edges = worker->graph->edges;
     for (int32_t k = 0; k < state->out_count; k++) {
         ActorEdge *edge = &edges[state->out_edges[k]];
-        if (!edge->is_grant && !edge->is_filled) fill(worker, state->out_edges[k]);
+        if (!edge->is_grant && !edge->is_filled) fill_register(worker, state->out_edges[k]);
         edge->is_filled = false;
     }
 }
@@ -210,11 +210,11 @@ static void give_back(ActorWorker *worker, int32_t e) {
     edge->fed = 0;
     ACTOR_SET(edge->full, ACTOR_GET(edge->full) - edge->gather);
     ACTOR_SET(edge->consumed, ACTOR_GET(edge->consumed) + edge->gather);
-    send(worker, edge->producer, (InboxMessage){.kind = INBOX_ACK, .edge = e, .count = edge->gather});
+    send_message(worker, edge->producer, (InboxMessage){.kind = INBOX_ACK, .edge = e, .count = edge->gather});
 }
 
 /* Calls the actor's function for its next iteration. */
-static AmStatus act(ActorGraph *graph, int32_t a, AmError *error) {
+static AmStatus call_actor(ActorGraph *graph, int32_t a, AmError *error) {
     ActorState *state = &graph->actors[a];
     const ActorGraphOptions *options = &graph->options;
     int64_t iteration = ACTOR_GET(state->iteration);
@@ -237,8 +237,8 @@ static AmStatus fire(ActorWorker *worker, int32_t a, AmError *error) {
         worker->grant_count--;
     }
     for (int32_t k = 0; k < state->out_count; k++)
-        if (graph->edges[state->out_edges[k]].is_grant) fill(worker, state->out_edges[k]);
-    TRY(act(graph, a, error));
+        if (graph->edges[state->out_edges[k]].is_grant) fill_register(worker, state->out_edges[k]);
+    TRY(call_actor(graph, a, error));
     fill_rest(worker, state);
     for (int32_t k = 0; k < state->in_count; k++) give_back(worker, state->in_edges[k]);
     ACTOR_SET(state->iteration, ACTOR_GET(state->iteration) + 1);
@@ -305,7 +305,7 @@ static AmStatus run_until_end(ActorWorker *worker, AmError *error) {
         InboxMessage messages[MESSAGES_AT_ONCE];
         int32_t count;
         while ((count = inbox_take(&worker->inbox, messages, MESSAGES_AT_ONCE)) > 0)
-            for (int32_t n = 0; n < count; n++) receive(worker, messages[n]);
+            for (int32_t n = 0; n < count; n++) receive_message(worker, messages[n]);
         if (atomic_load_explicit(&graph->has_failed, memory_order_acquire)) {
             /* A stall, and a failure outside of the graph, belong to every worker. */
             if (graph->failed_actor[0] == '\0') return actors_failure(graph, error);

@@ -41,12 +41,12 @@ static int32_t original(const LabelFinder *self, int32_t atom) {
 }
 
 /* Appends the atoms into which an atom was divided. */
-static void expand(LabelFinder *self, AtomList *list, int32_t atom) {
+static void expand_atom(LabelFinder *self, AtomList *list, int32_t atom) {
     atom = original(self, atom);
     if (self->atoms[atom].size == 1) return;
     if (self->atoms[atom].outer >= 0) {
-        expand(self, list, self->atoms[atom].outer);
-        expand(self, list, self->atoms[atom].inner);
+        expand_atom(self, list, self->atoms[atom].outer);
+        expand_atom(self, list, self->atoms[atom].inner);
     } else if (list->count < MOST_ATOMS) list->list[list->count++] = atom;
     else self->overflows = true;
 }
@@ -70,32 +70,32 @@ static void fix(LabelFinder *self, int32_t atom) {
     fix(self, self->atoms[atom].inner);
 }
 
-static void join(LabelFinder *self, int32_t a, int32_t b) {
+static void join_atoms(LabelFinder *self, int32_t a, int32_t b) {
     if (a == b) return;
     self->atoms[a].same_as = b;
     self->atoms[b].is_fixed |= self->atoms[a].is_fixed;
 }
 
 /* Matches the dimensions [first, end) of two values. */
-static void match(LabelFinder *self, int32_t a, int32_t a_dimension, int32_t a_count, int32_t b,
-                  int32_t b_dimension, int32_t b_count) {
+static void match_dimensions(LabelFinder *self, int32_t a, int32_t a_dimension, int32_t a_count, int32_t b,
+                             int32_t b_dimension, int32_t b_count) {
     AtomList x = {0}, y = {0};
-    for (int32_t d = 0; d < a_count; d++) expand(self, &x, self->first[a] + a_dimension + d);
-    for (int32_t d = 0; d < b_count; d++) expand(self, &y, self->first[b] + b_dimension + d);
+    for (int32_t d = 0; d < a_count; d++) expand_atom(self, &x, self->first[a] + a_dimension + d);
+    for (int32_t d = 0; d < b_count; d++) expand_atom(self, &y, self->first[b] + b_dimension + d);
     int32_t i = 0, j = 0;
     while (i < x.count && j < y.count && !self->arena->failed) {
         int32_t s = x.list[i] = original(self, x.list[i]), t = y.list[j] = original(self, y.list[j]);
         int64_t p = self->atoms[s].size, q = self->atoms[t].size;
         if (self->atoms[s].outer >= 0 || self->atoms[t].outer >= 0) break; /* divided in this very match */
         if (p == q) {
-            join(self, s, t);
+            join_atoms(self, s, t);
             i++, j++;
         } else if (p > q && p % q == 0) {
             x.list[i] = divide(self, s, q);
-            join(self, self->atoms[s].outer, y.list[j++]);
+            join_atoms(self, self->atoms[s].outer, y.list[j++]);
         } else if (q > p && q % p == 0) {
             y.list[j] = divide(self, t, p);
-            join(self, self->atoms[t].outer, x.list[i++]);
+            join_atoms(self, self->atoms[t].outer, x.list[i++]);
         } else break;
     }
     for (; i < x.count; i++) fix(self, x.list[i]);
@@ -104,7 +104,7 @@ static void match(LabelFinder *self, int32_t a, int32_t a_dimension, int32_t a_c
 
 static void match_dimension(LabelFinder *self, int32_t a, int32_t a_dimension, int32_t b,
                             int32_t b_dimension) {
-    match(self, a, a_dimension, 1, b, b_dimension, 1);
+    match_dimensions(self, a, a_dimension, 1, b, b_dimension, 1);
 }
 
 /* Matches the labels of a dot. Result dimension d is number dimensions[d] of batch, left free, right free. */
@@ -156,7 +156,7 @@ static bool match_instruction(LabelFinder *self, const ProgramInstruction *instr
     if (instruction->result_count != 1 || instruction->compute.place || instruction->regions.count > 0)
         return false;
     if (instruction->kind == PROGRAM_VIEW || instruction->opcode == IR_RESHAPE) {
-        match(self, operand, 0, values[operand].shape.rank, result, 0, rank);
+        match_dimensions(self, operand, 0, values[operand].shape.rank, result, 0, rank);
         return true;
     }
     if (instruction->kind != PROGRAM_COMPUTE) return false;
@@ -202,7 +202,7 @@ static AmStatus number_labels(LabelFinder *self, RegionLabels *labels, AmError *
         int32_t rank = region->values[v].shape.rank, *ends = ARENA_ARRAY(self->arena, int32_t, rank + 1);
         AtomList list = {0};
         for (int32_t d = 0; d < rank && ends; d++) {
-            expand(self, &list, self->first[v] + d);
+            expand_atom(self, &list, self->first[v] + d);
             ends[d] = list.count;
         }
         int32_t *own = ARENA_ARRAY(self->arena, int32_t, list.count + 1);

@@ -1,6 +1,6 @@
 /* Recognises a region as plain attention.
  *
- * evaluate() finds the term of each value from those of its operands (softmax_terms.h), in the region's
+ * evaluate_term() finds the term of each value from those of its operands (softmax_terms.h), in the region's
  * order. find_role() then finds what each output is: the output, a statistic, or a gradient.
  * softmax_form_find() refuses regions in which a term has no use, or two places of the form have different
  * operands.
@@ -31,7 +31,7 @@ static bool sums_key(const SoftmaxSearch *self, int32_t operand, int32_t result,
     return is_key && !is_other;
 }
 
-static SoftmaxTerm reduce(SoftmaxSearch *self, const ProgramInstruction *instruction) {
+static SoftmaxTerm reduce_term(SoftmaxSearch *self, const ProgramInstruction *instruction) {
     const SoftmaxTerm *a = &self->terms[instruction->operands[0]],
                       *initial = &self->terms[instruction->operands[1]];
     SbpReduction fold =
@@ -120,7 +120,7 @@ static SoftmaxTerm constant(const SoftmaxSearch *self, const ProgramInstruction 
 }
 
 /* Returns the term of an instruction's result from those of its operands. */
-static SoftmaxTerm evaluate(SoftmaxSearch *self, const ProgramInstruction *instruction) {
+static SoftmaxTerm evaluate_term(SoftmaxSearch *self, const ProgramInstruction *instruction) {
     const RegionLabels *labels = &self->form->blocks.labels;
     SoftmaxTerm none = softmax_other();
     const SoftmaxTerm *of[3] = {&none, &none, &none};
@@ -137,7 +137,7 @@ static SoftmaxTerm evaluate(SoftmaxSearch *self, const ProgramInstruction *instr
         if (labels->values[instruction->first_result].ends[d] - before != 1) return softmax_other();
         return position(self, labels->values[instruction->first_result].list[before], 0);
     case IR_DOT: return multiply_matrices(self, instruction);
-    case IR_REDUCE: return reduce(self, instruction);
+    case IR_REDUCE: return reduce_term(self, instruction);
     case IR_MULTIPLY: return softmax_multiply(self, of[0], of[1]);
     case IR_DIVIDE: return softmax_divide(self, of[0], of[1]);
     case IR_ADD: return softmax_add(self, of[0], of[1], 1);
@@ -298,7 +298,7 @@ AmStatus softmax_form_find(SoftmaxForm *form, Arena *arena, const Program *regio
     find_parameters(&self);
     if (self.statistic_count > 2) return region_refuse("it has more than two statistics of rows", error);
     for (int32_t i = 0; i < region->instruction_count; i++)
-        self.terms[region->instructions[i].first_result] = evaluate(&self, &region->instructions[i]);
+        self.terms[region->instructions[i].first_result] = evaluate_term(&self, &region->instructions[i]);
     if (!self.has_scores) return region_refuse("it has another form than a softmax of scores", error);
     for (int32_t k = 0; k < region->roles->output_count; k++) TRY(find_role(&self, k, error));
     form->is_backward = self.has_slopes;

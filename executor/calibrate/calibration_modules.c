@@ -15,25 +15,25 @@ static int64_t over(int64_t all, int64_t part) {
     return all > part ? all / part : 1;
 }
 
-static void begin(Text *text) {
+static void begin_module(Text *text) {
     text_append_string(text, "HloModule probe\n\nENTRY main {\n");
 }
 
-static void end(Text *text) {
+static void end_module(Text *text) {
     text_append_string(text, "}\n");
 }
 
 /* Appends v1 = x op x, v2 = v1 op x, ...; functions take one operand and end the chain. */
 static void append_chain(Text *text, const char *operation, int64_t n, int32_t length, const char *type,
                          bool is_unary) {
-    begin(text);
+    begin_module(text);
     text_append(text, "  v0 = %s[%" PRId64 "]{0} parameter(0)\n", type, n);
     for (int32_t k = 1; k <= length; k++) {
         text_append(text, "  %sv%d = %s[%" PRId64 "]{0} %s(v%d", k == length ? "ROOT " : "", k, type, n,
                     operation, k - 1);
         text_append_string(text, is_unary ? ")\n" : ", v0)\n");
     }
-    end(text);
+    end_module(text);
 }
 
 static void one_operator(Text *text, const char *operation, const int64_t *n) {
@@ -62,12 +62,12 @@ static void narrow_chain(Text *text, const char *operation, const int64_t *n) {
 
 /* Appends conversions to s32 and back. */
 static void append_conversions(Text *text, int64_t n, int32_t length) {
-    begin(text);
+    begin_module(text);
     text_append(text, "  v0 = f32[%" PRId64 "]{0} parameter(0)\n", n);
     for (int32_t k = 1; k <= length; k++)
         text_append(text, "  %sv%d = %s[%" PRId64 "]{0} convert(v%d)\n", k == length ? "ROOT " : "", k,
                     k % 2 ? "s32" : "f32", n, k - 1);
-    end(text);
+    end_module(text);
 }
 
 static void one_conversion(Text *text, const char *operation, const int64_t *n) {
@@ -82,14 +82,14 @@ static void conversions(Text *text, const char *operation, const int64_t *n) {
 
 /* Appends the sum of CHAIN parameters. */
 static void many_inputs(Text *text, const char *operation, const int64_t *n) {
-    begin(text);
+    begin_module(text);
     for (int32_t k = 0; k < CHAIN; k++)
         text_append(text, "  p%d = f32[%" PRId64 "]{0} parameter(%d)\n", k, n[0], k);
     text_append(text, "  v1 = f32[%" PRId64 "]{0} %s(p0, p1)\n", n[0], operation);
     for (int32_t k = 2; k < CHAIN; k++)
         text_append(text, "  %sv%d = f32[%" PRId64 "]{0} %s(v%d, p%d)\n", k == CHAIN - 1 ? "ROOT " : "", k,
                     n[0], operation, k - 1, k);
-    end(text);
+    end_module(text);
 }
 
 static void shorter_chain(Text *text, const char *operation, const int64_t *n) {
@@ -98,7 +98,7 @@ static void shorter_chain(Text *text, const char *operation, const int64_t *n) {
 
 /* Appends a chain with a constant for each operator but the first. */
 static void constants(Text *text, const char *operation, const int64_t *n) {
-    begin(text);
+    begin_module(text);
     text_append(text, "  v0 = f32[%" PRId64 "]{0} parameter(0)\n  v1 = f32[%" PRId64 "]{0} %s(v0, v0)\n",
                 n[0], n[0], operation);
     for (int32_t k = 2; k <= CHAIN; k++)
@@ -106,13 +106,13 @@ static void constants(Text *text, const char *operation, const int64_t *n) {
                     "  c%d = f32[] constant(0.%d)\n  b%d = f32[%" PRId64
                     "]{0} broadcast(c%d), dimensions={}\n  %sv%d = f32[%" PRId64 "]{0} %s(v%d, b%d)\n",
                     k, k, k, n[0], k, k == CHAIN ? "ROOT " : "", k, n[0], operation, k - 1, k);
-    end(text);
+    end_module(text);
 }
 
 /* Appends a chain with a vector of sixteen for each operator but the first, the same in every row. */
 static void repeated_inputs(Text *text, const char *operation, const int64_t *n) {
     int64_t r = 16, rows = over(n[0], r);
-    begin(text);
+    begin_module(text);
     text_append(text,
                 "  v0 = f32[%" PRId64 ",%" PRId64 "]{1,0} parameter(0)\n  v1 = f32[%" PRId64 ",%" PRId64
                 "]{1,0} %s(v0, v0)\n",
@@ -123,12 +123,12 @@ static void repeated_inputs(Text *text, const char *operation, const int64_t *n)
                     "]{1,0} broadcast(p%d), dimensions={1}\n  %sv%d = f32[%" PRId64 ",%" PRId64
                     "]{1,0} %s(v%d, b%d)\n",
                     k, r, k - 1, k, rows, r, k, k == CHAIN ? "ROOT " : "", k, rows, r, operation, k - 1, k);
-    end(text);
+    end_module(text);
 }
 
 /* Appends a chain of four, all of whose values are outputs. */
 static void four_outputs(Text *text, const char *operation, const int64_t *n) {
-    begin(text);
+    begin_module(text);
     text_append(text, "  v0 = f32[%" PRId64 "]{0} parameter(0)\n", n[0]);
     for (int32_t k = 1; k <= 4; k++)
         text_append(text, "  v%d = f32[%" PRId64 "]{0} %s(v%d, v0)\n", k, n[0], operation, k - 1);
@@ -136,7 +136,7 @@ static void four_outputs(Text *text, const char *operation, const int64_t *n) {
                 "  ROOT r = (f32[%" PRId64 "]{0}, f32[%" PRId64 "]{0}, f32[%" PRId64 "]{0}, f32[%" PRId64
                 "]{0}) tuple(v1, v2, v3, v4)\n",
                 n[0], n[0], n[0], n[0]);
-    end(text);
+    end_module(text);
 }
 
 static void chain_of_four(Text *text, const char *operation, const int64_t *n) {
@@ -146,14 +146,14 @@ static void chain_of_four(Text *text, const char *operation, const int64_t *n) {
 /* Appends x + rows of which n[2] equal ones follow each other: [n / row / rows, rows, row]. */
 static void row_input(Text *text, const char *operation, const int64_t *n) {
     int64_t row = n[1], rows = n[2], sequences = over(n[0], row * rows);
-    begin(text);
+    begin_module(text);
     text_append(text,
                 "  p0 = f32[%" PRId64 ",%" PRId64 ",%" PRId64 "]{2,1,0} parameter(0)\n  p1 = f32[%" PRId64
                 ",%" PRId64 "]{1,0} parameter(1)\n  b = f32[%" PRId64 ",%" PRId64 ",%" PRId64
                 "]{2,1,0} broadcast(p1), dimensions={0,2}\n  ROOT r = f32[%" PRId64 ",%" PRId64 ",%" PRId64
                 "]{2,1,0} %s(p0, b)\n",
                 sequences, rows, row, sequences, row, sequences, rows, row, sequences, rows, row, operation);
-    end(text);
+    end_module(text);
 }
 
 static void no_row_input(Text *text, const char *operation, const int64_t *n) {
@@ -163,14 +163,14 @@ static void no_row_input(Text *text, const char *operation, const int64_t *n) {
 /* Appends x + a transposed matrix. */
 static void strided_input(Text *text, const char *operation, const int64_t *n) {
     int64_t columns = 32, rows = over(n[0], columns);
-    begin(text);
+    begin_module(text);
     text_append(text,
                 "  p0 = f32[%" PRId64 ",%" PRId64 "]{1,0} parameter(0)\n  p1 = f32[%" PRId64 ",%" PRId64
                 "]{1,0} parameter(1)\n  t = f32[%" PRId64 ",%" PRId64
                 "]{1,0} broadcast(p1), dimensions={1,0}\n  ROOT r = f32[%" PRId64 ",%" PRId64
                 "]{1,0} %s(p0, t)\n",
                 rows, columns, columns, rows, rows, columns, rows, columns, operation);
-    end(text);
+    end_module(text);
 }
 
 /* Appends a product [products, rows, depth] by [products, depth, columns], or with the last two dimensions
@@ -179,7 +179,7 @@ static void append_product(Text *text, const char *type, const int64_t *n, bool 
                            bool right_transposed) {
     int64_t left_rows = left_transposed ? n[3] : n[1], left_columns = left_transposed ? n[1] : n[3];
     int64_t right_rows = right_transposed ? n[2] : n[3], right_columns = right_transposed ? n[3] : n[2];
-    begin(text);
+    begin_module(text);
     if (n[0] == 1) {
         text_append(text,
                     "  a = %s[%" PRId64 ",%" PRId64 "]{1,0} parameter(0)\n  b = %s[%" PRId64 ",%" PRId64
@@ -187,7 +187,7 @@ static void append_product(Text *text, const char *type, const int64_t *n, bool 
                     "]{1,0} dot(a, b), lhs_contracting_dims={%d}, rhs_contracting_dims={%d}\n",
                     type, left_rows, left_columns, type, right_rows, right_columns, type, n[1], n[2],
                     left_transposed ? 0 : 1, right_transposed ? 1 : 0);
-        end(text);
+        end_module(text);
         return;
     }
     text_append(text,
@@ -198,7 +198,7 @@ static void append_product(Text *text, const char *type, const int64_t *n, bool 
                 "rhs_contracting_dims={%d}\n",
                 type, n[0], left_rows, left_columns, type, n[0], right_rows, right_columns, type, n[0], n[1],
                 n[2], left_transposed ? 1 : 2, right_transposed ? 2 : 1);
-    end(text);
+    end_module(text);
 }
 
 static void product(Text *text, const char *type, const int64_t *n) {
@@ -227,7 +227,7 @@ static void convolution(Text *text, const char *operation, const int64_t *n) {
     int64_t image = image_side(n[0]), images = over(n[0], image * image), side = n[1] >= 9 ? 3 : 1;
     int64_t in = n[2], out = n[3];
     (void)operation;
-    begin(text);
+    begin_module(text);
     text_append(text,
                 "  x = f32[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64
                 "]{3,2,1,0} parameter(0)\n  w = f32[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64
@@ -238,7 +238,7 @@ static void convolution(Text *text, const char *operation, const int64_t *n) {
                 "]{3,2,1,0} convolution(x, w), window={size=%" PRId64 "x%" PRId64
                 "%s}, dim_labels=b01f_01io->b01f\n",
                 images, image, image, out, side, side, side > 1 ? " pad=1_1x1_1" : "");
-    end(text);
+    end_module(text);
 }
 
 /* Appends the gradient for the weights of such a convolution, without padding: the input is counted. */
@@ -246,7 +246,7 @@ static void weights_gradient(Text *text, const char *operation, const int64_t *n
     int64_t image = image_side(n[0]), images = over(n[0], image * image), side = n[1] >= 9 ? 3 : 1;
     int64_t in = n[2], out = n[3], whole = image + side - 1;
     (void)operation;
-    begin(text);
+    begin_module(text);
     text_append(text,
                 "  x = f32[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64
                 "]{3,2,1,0} parameter(0)\n  g = f32[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64
@@ -257,7 +257,7 @@ static void weights_gradient(Text *text, const char *operation, const int64_t *n
                 "]{3,2,1,0} convolution(x, g), window={size=%" PRId64 "x%" PRId64
                 "}, dim_labels=f01b_i01o->01bf\n",
                 side, side, in, out, image, image);
-    end(text);
+    end_module(text);
 }
 
 static void begin_with_computation(Text *text, const char *operation) {
@@ -275,7 +275,7 @@ static void reduce_rows(Text *text, const char *operation, const int64_t *n) {
                 "]{1,0} parameter(0)\n  z = f32[] parameter(1)\n  ROOT r = f32[%" PRId64
                 "]{0} reduce(x, z), dimensions={1}, to_apply=fold\n",
                 n[0], n[1], n[0]);
-    end(text);
+    end_module(text);
 }
 
 static void reduce_columns(Text *text, const char *operation, const int64_t *n) {
@@ -285,59 +285,59 @@ static void reduce_columns(Text *text, const char *operation, const int64_t *n) 
                 "]{2,1,0} parameter(0)\n  z = f32[] parameter(1)\n  ROOT r = f32[%" PRId64 ",%" PRId64
                 "]{1,0} reduce(x, z), dimensions={1}, to_apply=fold\n",
                 n[0], n[1], n[2], n[0], n[2]);
-    end(text);
+    end_module(text);
 }
 
 /* Transposes n elements in runs of r: [32, n / 32 / r, r] -> [n / 32 / r, 32, r]. */
 static void transpose(Text *text, const char *operation, const int64_t *n) {
     int64_t rows = 16, run = n[1], columns = over(n[0], rows * run);
     (void)operation;
-    begin(text);
+    begin_module(text);
     text_append(text,
                 "  x = f32[%" PRId64 ",%" PRId64 ",%" PRId64 "]{2,1,0} parameter(0)\n  ROOT r = f32[%" PRId64
                 ",%" PRId64 ",%" PRId64 "]{2,1,0} transpose(x), dimensions={1,0,2}\n",
                 rows, columns, run, columns, rows, run);
-    end(text);
+    end_module(text);
 }
 
 /* Appends a slice: the first r of every 2 r. */
-static void move(Text *text, const char *operation, const int64_t *n) {
+static void append_slice(Text *text, const char *operation, const int64_t *n) {
     int64_t run = n[1], rows = over(n[0], run);
     (void)operation;
-    begin(text);
+    begin_module(text);
     text_append(text,
                 "  x = f32[%" PRId64 ",%" PRId64 "]{1,0} parameter(0)\n  ROOT r = f32[%" PRId64 ",%" PRId64
                 "]{1,0} slice(x), slice={[0:%" PRId64 "], [0:%" PRId64 "]}\n",
                 rows, 2 * run, rows, run, rows, run);
-    end(text);
+    end_module(text);
 }
 
 /* Appends a broadcast of n elements, each value r times side by side. */
-static void fill(Text *text, const char *operation, const int64_t *n) {
+static void append_broadcast(Text *text, const char *operation, const int64_t *n) {
     int64_t run = n[1], rows = over(n[0], run);
     (void)operation;
-    begin(text);
+    begin_module(text);
     text_append(text,
                 "  x = f32[%" PRId64 "]{0} parameter(0)\n  ROOT r = f32[%" PRId64 ",%" PRId64
                 "]{1,0} broadcast(x), dimensions={0}\n",
                 rows, rows, run);
-    end(text);
+    end_module(text);
 }
 
-static void gather(Text *text, const char *operation, const int64_t *n) {
+static void append_gather(Text *text, const char *operation, const int64_t *n) {
     (void)operation;
-    begin(text);
+    begin_module(text);
     text_append(text,
                 "  x = f32[128,%" PRId64 "]{1,0} parameter(0)\n  i = s32[%" PRId64
                 ",1]{1,0} parameter(1)\n  ROOT r = f32[%" PRId64 ",%" PRId64
                 "]{1,0} gather(x, i), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, "
                 "index_vector_dim=1, slice_sizes={1,%" PRId64 "}\n",
                 n[1], n[0], n[0], n[1], n[1]);
-    end(text);
+    end_module(text);
 }
 
 /* Appends a scatter into an operand of sixteen rows, whose copy is small. */
-static void scatter(Text *text, const char *operation, const int64_t *n) {
+static void append_scatter(Text *text, const char *operation, const int64_t *n) {
     begin_with_computation(text, operation);
     text_append(text,
                 "ENTRY main {\n  x = f32[16,%" PRId64 "]{1,0} parameter(0)\n  i = s32[%" PRId64
@@ -346,7 +346,7 @@ static void scatter(Text *text, const char *operation, const int64_t *n) {
                 "]{1,0} scatter(x, i, u), update_window_dims={1}, inserted_window_dims={0}, "
                 "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=fold\n",
                 n[1], n[0], n[0], n[1], n[1]);
-    end(text);
+    end_module(text);
 }
 
 /* Windows of w x w, 4 x 4 of them on an image of n[2] features, or, where images would be many, 8 x 8. */
@@ -365,7 +365,7 @@ static void pool(Text *text, const char *operation, const int64_t *n) {
                 "x1 stride=1x%" PRId64 "x%" PRId64 "x1}, to_apply=fold\n",
                 images, aside * side, aside * side, features, images, aside, aside, features, side, side,
                 side, side);
-    end(text);
+    end_module(text);
 }
 
 static void select_and_scatter(Text *text, const char *operation, const int64_t *n) {
@@ -383,7 +383,7 @@ static void select_and_scatter(Text *text, const char *operation, const int64_t 
                 "]{3,2,1,0} select-and-scatter(x, y, z), window={size=1x%" PRId64 "x%" PRId64
                 "x1 stride=1x%" PRId64 "x%" PRId64 "x1}, select=ge, scatter=fold\n",
                 images, aside * side, aside * side, features, side, side, side, side);
-    end(text);
+    end_module(text);
 }
 
 const char probe_between[] =
@@ -448,13 +448,13 @@ const ProbeClass probe_classes[] = {
      NULL,
      "add",
      1},
-    {"move", 2, 1, {{16, 256, 4096, 65536, 1048576}, {1, 4, 16, 64, 1024}}, move, NULL, "", 1},
+    {"move", 2, 1, {{16, 256, 4096, 65536, 1048576}, {1, 4, 16, 64, 1024}}, append_slice, NULL, "", 1},
     {"transpose", 2, 1, {{256, 4096, 65536}, {1, 4, 16, 64}}, transpose, NULL, "", 1},
-    {"fill", 2, 1, {{16, 256, 4096, 65536, 1048576}, {1, 4, 16, 64, 1024}}, fill, NULL, "", 1},
+    {"fill", 2, 1, {{16, 256, 4096, 65536, 1048576}, {1, 4, 16, 64, 1024}}, append_broadcast, NULL, "", 1},
     FUNCTION("exponential", "exponential"),
     OPERATOR("divide", "divide"),
-    {"gather", 2, 2, {{4, 32, 256}, {1, 32, 256}}, gather, NULL, "", 1},
-    {"scatter", 2, 2, {{4, 32, 256}, {1, 32, 256}}, scatter, NULL, "add", 1},
+    {"gather", 2, 2, {{4, 32, 256}, {1, 32, 256}}, append_gather, NULL, "", 1},
+    {"scatter", 2, 2, {{4, 32, 256}, {1, 32, 256}}, append_scatter, NULL, "add", 1},
     PRODUCT("dot_nn", product),
     PRODUCT("dot_nt", product_right_turned),
     PRODUCT("dot_tn", product_left_turned),

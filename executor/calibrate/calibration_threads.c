@@ -210,7 +210,7 @@ static void close_member(Member *member) {
 }
 
 /* Starts the back ends in the rank's thread, before the first case. */
-static AmStatus start(Member *member) {
+static AmStatus start_back_ends(Member *member) {
     KernelDevice *device = member->timer->devices[member->rank];
     Comm *comm = &member->timer->comms[member->rank];
     if (device->back_end->finish) TRY(device->back_end->finish(device, &member->error));
@@ -384,7 +384,7 @@ static void *run_member(void *argument) {
     pthread_mutex_lock(&timer->gate);
     pthread_mutex_unlock(&timer->gate);
     if (timer->is_off) return NULL;
-    member->status = start(member);
+    member->status = start_back_ends(member);
     note_failure(member);
     for (int32_t c = 0; c < timer->case_count; c++) {
         pthread_barrier_wait(&timer->barrier);

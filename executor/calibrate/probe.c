@@ -60,7 +60,8 @@ typedef struct Probe {
 
 typedef enum Work { WORK_PRODUCT, WORK_ELEMENTS, WORK_LAUNCH, WORK_COPY } Work;
 
-static AmStatus run(Probe *self, Work work, int32_t detail, int64_t size, int32_t repeats, double *seconds) {
+static AmStatus run_work(Probe *self, Work work, int32_t detail, int64_t size, int32_t repeats,
+                         double *seconds) {
     const ProbeBackEnd *back_end = self->back_end;
     AmError *error = self->error;
     switch (work) {
@@ -74,18 +75,18 @@ static AmStatus run(Probe *self, Work work, int32_t detail, int64_t size, int32_
 /* Returns the time of one run: the best of some series, each as long as the clock needs by the best so far,
  * so that one slow first run does not shorten them. The first run of all warms up, and counts if runs are
  * long. */
-static AmStatus measure(Probe *self, Work work, int32_t detail, int64_t size, double *seconds) {
+static AmStatus measure_run(Probe *self, Work work, int32_t detail, int64_t size, double *seconds) {
     double first;
-    TRY(run(self, work, detail, size, 1, &first));
+    TRY(run_work(self, work, detail, size, 1, &first));
     *seconds = first;
     if (first > self->pace->long_seconds) return AM_OK;
-    TRY(run(self, work, detail, size, 1, seconds));
+    TRY(run_work(self, work, detail, size, 1, seconds));
     for (int32_t k = 0; k < self->pace->series; k++) {
         double all, repeats = ceil(self->pace->series_seconds / fmax(*seconds, 1e-7));
         /* Enough rounds for a median, also where the first ones were disturbed. */
         if (work == WORK_COPY && size <= small_copy) repeats = fmax(repeats, 32);
         int32_t count = repeats < 1 ? 1 : repeats > 1000 ? 1000 : (int32_t)repeats;
-        TRY(run(self, work, detail, size, count, &all));
+        TRY(run_work(self, work, detail, size, count, &all));
         *seconds = fmin(*seconds, all / count);
     }
     *seconds = fmax(*seconds, 1e-9);
@@ -108,7 +109,7 @@ static AmStatus measure_series(Probe *self, Series *series, Work work, int32_t d
         bool late = clock_seconds() > self->end;
         bool is_long = series->count > 0 && series->seconds[series->count - 1] > self->pace->long_seconds;
         if (series->count > 0 && (!fits || late || is_long)) break;
-        TRY(measure(self, work, detail, size, &series->seconds[series->count]));
+        TRY(measure_run(self, work, detail, size, &series->seconds[series->count]));
         series->sizes[series->count++] = growth->work * pow((double)size, growth->work_power);
     }
     return AM_OK;
@@ -193,7 +194,7 @@ static AmStatus measure_peaks(Probe *self, json_t **type) {
     json_object_set_new(*type, "memory_bytes", json_integer(self->device->memory_bytes / self->share));
     json_object_set_new(*type, "flops_per_second", rates);
     json_object_set_new(*type, "efficiency", efficiency);
-    TRY(measure(self, WORK_LAUNCH, 0, 1, &launch));
+    TRY(measure_run(self, WORK_LAUNCH, 0, 1, &launch));
     TRY(measure_series(self, &memory, WORK_ELEMENTS, 0, &elements));
     TRY(measure_products(self, rates, efficiency, launch));
     json_object_set_new(*type, "kernel_launch_seconds", json_four_digits(launch));
@@ -214,7 +215,7 @@ static AmStatus measure_copies(Probe *self, int32_t peer, json_t **link) {
     static const Growth bytes = {1 << 12, 1 << 28, 8, 1, 1, 2, 1};
     double latency;
     Series series;
-    TRY(measure(self, WORK_COPY, peer, 4, &latency));
+    TRY(measure_run(self, WORK_COPY, peer, 4, &latency));
     TRY(measure_series(self, &series, WORK_COPY, peer, &bytes));
     *link = link_of(self, &series, latency);
     return AM_OK;

@@ -172,7 +172,7 @@ static bool goes_on(const OperatorTrial *trial, double spent, int32_t series, bo
 }
 
 /* Runs a thread. It waits at every barrier, even after a failure, unless a thread is missing. */
-static void *work(void *argument) {
+static void *run_worker(void *argument) {
     Worker *worker = argument;
     OperatorTrial *trial = worker->trial;
     pthread_mutex_lock(&trial->gate);
@@ -212,12 +212,12 @@ static AmStatus run_trial(OperatorTrial *trial, double *seconds, AmError *error)
         workers[k] = (Worker){.trial = trial, .number = k, .station = &trial->bench->stations[k]};
     pthread_mutex_lock(&trial->gate);
     for (; started < ranks; started++)
-        if ((status = parallel_start_thread(&workers[started].thread, work, &workers[started], error)) !=
-            AM_OK)
+        if ((status = parallel_start_thread(&workers[started].thread, run_worker, &workers[started],
+                                            error)) != AM_OK)
             break;
     trial->is_off = started < ranks;
     pthread_mutex_unlock(&trial->gate);
-    work(&workers[0]);
+    run_worker(&workers[0]);
     for (int32_t k = 1; k < started; k++) pthread_join(workers[k].thread, NULL);
     if (trial->is_off) return status;
     *seconds = 0;
@@ -354,7 +354,7 @@ static double thread_seconds(void) {
 }
 
 /* Measures the kernels between samples without disturbance. */
-static void *learn(void *argument) {
+static void *measure_kernels(void *argument) {
     Station *station = argument;
     double begun = clock_seconds(), used = thread_seconds();
     double series[MOST_LEARNT], samples[SAMPLES], until = clock_seconds() + station->learning_seconds;
@@ -375,10 +375,10 @@ static AmStatus learn_calm(Bench *bench, AmError *error) {
     AmStatus status = AM_OK;
     int32_t started = 1;
     for (; started < bench->ranks; started++)
-        if ((status = parallel_start_thread(&threads[started], learn, &bench->stations[started], error)) !=
-            AM_OK)
+        if ((status = parallel_start_thread(&threads[started], measure_kernels, &bench->stations[started],
+                                            error)) != AM_OK)
             break;
-    learn(&bench->stations[0]);
+    measure_kernels(&bench->stations[0]);
     double available = bench->stations[0].available;
     for (int32_t k = 1; k < started; k++) {
         pthread_join(threads[k], NULL);

@@ -80,7 +80,7 @@ static void write_save(Checkpoint *self, Iteration iteration) {
 }
 
 /* Runs the worker's thread. */
-static void *work(void *argument) {
+static void *run_worker(void *argument) {
     Checkpoint *self = argument;
     pthread_mutex_lock(&self->mutex);
     for (;;) {
@@ -123,7 +123,7 @@ static bool leads(const Checkpoint *self) {
     return !self->owner.processes || self->owner.processes->process == 0;
 }
 
-static void note(const Checkpoint *self, const char *text) {
+static void note_text(const Checkpoint *self, const char *text) {
     const RunOptions *options = self->owner.options;
     if (!leads(self)) return;
     if (options->on_note) options->on_note(options->user, text);
@@ -134,11 +134,11 @@ static void note(const Checkpoint *self, const char *text) {
 static void note_error(Checkpoint *self, const char *text, const AmError *error) {
     char line[sizeof error->text + sizeof error->source + 128];
     snprintf(line, sizeof line, "%s: %s%s%s", text, error->source, error->source[0] ? ": " : "", error->text);
-    note(self, line);
+    note_text(self, line);
 }
 
 /* Ends a save that is done, or that has failed. */
-static void settle(Checkpoint *self) {
+static void settle_save(Checkpoint *self) {
     char text[96];
     if (self->status == AM_OK) {
         self->saved = self->saving.step;
@@ -242,7 +242,7 @@ static void put_aside(Checkpoint *self, const int64_t *steps, int32_t count) {
 }
 
 /* Finds the newest checkpoint that is undamaged, and resumes from it. */
-static AmStatus find(Checkpoint *self, AmError *error) {
+static AmStatus find_newest(Checkpoint *self, AmError *error) {
     int64_t *steps;
     int32_t count;
     char text[160];
@@ -260,8 +260,8 @@ static AmStatus find(Checkpoint *self, AmError *error) {
             self->first_step = steps[k];
             snprintf(text, sizeof text, "resumed after step %lld%s", (long long)steps[k],
                      strcmp(self->found.manifest.plan, self->owner.plan) == 0 ? "" : ", under another plan");
-            note(self, text);
-            if (steps[k] >= self->owner.options->steps) note(self, "all steps are done already");
+            note_text(self, text);
+            if (steps[k] >= self->owner.options->steps) note_text(self, "all steps are done already");
             put_aside(self, steps, k);
             return AM_OK;
         }
@@ -269,7 +269,8 @@ static AmStatus find(Checkpoint *self, AmError *error) {
         if (!damaged || k + 1 == count) return am_pass_error(first.code, &first, error);
         note_error(self, "warning: a checkpoint is skipped", &own);
     }
-    if (self->owner.options->checkpoints.resumes) note(self, "no checkpoint to resume from: starting anew");
+    if (self->owner.options->checkpoints.resumes)
+        note_text(self, "no checkpoint to resume from: starting anew");
     return AM_OK;
 }
 
@@ -308,7 +309,7 @@ AmStatus checkpoint_open(Checkpoint **checkpoint, const CheckpointOwner *owner, 
     pthread_mutex_init(&self->mutex, NULL);
     pthread_cond_init(&self->changed, NULL);
     TRY(open_folder(self, error));
-    TRY(find(self, error));
+    TRY(find_newest(self, error));
     self->saved = self->has_found ? self->first_step : -1;
     return AM_OK;
 }
@@ -391,7 +392,7 @@ static AmStatus check_shape(const CheckpointReader *reader, const CheckpointTens
 }
 
 /* Restores the ranks' shards of all tensors in the checkpoint. */
-static AmStatus restore(Checkpoint *self, AmError *error) {
+static AmStatus restore_shards(Checkpoint *self, AmError *error) {
     for (int32_t k = 0; k < self->owner.context->roles->parameter_count; k++) {
         if (!checkpoint_holds(self, k)) continue;
         const CheckpointTensor *tensor =
@@ -444,9 +445,9 @@ static AmStatus lay_out(Checkpoint *self, const bool *is_fed, AmError *error) {
 
 AmStatus checkpoint_start(Checkpoint *self, const bool *is_fed, AmError *error) {
     if (!self) return AM_OK;
-    if (self->has_found) TRY(restore(self, error));
+    if (self->has_found) TRY(restore_shards(self, error));
     TRY(lay_out(self, is_fed, error));
-    TRY(parallel_start_thread(&self->worker, work, self, error));
+    TRY(parallel_start_thread(&self->worker, run_worker, self, error));
     self->has_worker = true;
     return AM_OK;
 }
@@ -461,7 +462,7 @@ static bool is_due(const Checkpoint *self, int64_t steps) {
 /* Finishes the save in work, if there is one. */
 static AmStatus finish_save(Checkpoint *self, AmError *error) {
     if (await_worker(self) == ITERATION_WRITTEN) TRY(checkpoint_collect(self, error));
-    if (await_worker(self) == ITERATION_DONE) settle(self);
+    if (await_worker(self) == ITERATION_DONE) settle_save(self);
     return AM_OK;
 }
 
@@ -490,7 +491,7 @@ AmStatus checkpoint_before(Checkpoint *self, int64_t steps, const CheckpointPosi
     pthread_mutex_lock(&self->mutex);
     bool is_done = self->iteration == ITERATION_DONE;
     pthread_mutex_unlock(&self->mutex);
-    if (is_done) settle(self);
+    if (is_done) settle_save(self);
     return AM_OK;
 }
 

@@ -27,7 +27,7 @@ static CommShared *shared_of(const ChannelSet *set) {
 }
 
 /* Begins to carry the message in a slot, in parts that MPI can count. */
-static AmStatus begin(Channel *channel, int64_t iteration, AmError *error) {
+static AmStatus begin_message(Channel *channel, int64_t iteration, AmError *error) {
     const MpiChannel *self = channel->state;
     int64_t slot = iteration % channel->quota;
     char *place = channel->slots + slot * channel->slot_bytes;
@@ -57,11 +57,11 @@ static AmStatus slot_ready(void *user, int64_t iteration, bool *is_ready, AmErro
 }
 
 static AmStatus put_end(Channel *channel, int64_t iteration, AmError *error) {
-    return begin(channel, iteration, error);
+    return begin_message(channel, iteration, error);
 }
 
 static AmStatus get_end(Channel *channel, int64_t iteration, AmError *error) {
-    return begin(channel, iteration + channel->quota, error);
+    return begin_message(channel, iteration + channel->quota, error);
 }
 
 static void sleep_briefly(void) {
@@ -97,11 +97,11 @@ static AmStatus open_channel(Channel *channel, AmError *error) {
     self->tag = (int32_t)tag;
     channel->state = self;
     for (int32_t iteration = 0; iteration < channel->quota && !self->sends; iteration++)
-        TRY(begin(channel, iteration, error));
+        TRY(begin_message(channel, iteration, error));
     return AM_OK;
 }
 
-static AmStatus start(ChannelSet *set, AmError *error) {
+static AmStatus start_channels(ChannelSet *set, AmError *error) {
     CommShared *shared = shared_of(set);
     int32_t remote_count = 0;
     for (int32_t k = 0; k < set->count; k++) {
@@ -143,7 +143,7 @@ static void close_all(ChannelSet *set) {
 
 const ChannelBackEnd channel_mpi = {
     .name = "mpi",
-    .start = start,
+    .start = start_channels,
     .close = close_all,
     .put_ready = slot_ready,
     .put_end = put_end,

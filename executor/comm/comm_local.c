@@ -30,7 +30,7 @@ typedef struct LocalCall {
     CollectiveScratch scratch;
 } LocalCall;
 
-static AmStatus join(Comm *comm, const int32_t *ranks, int32_t count, int32_t *name, AmError *error) {
+static AmStatus join_ranks(Comm *comm, const int32_t *ranks, int32_t count, int32_t *name, AmError *error) {
     return rendezvous_join(comm->shared->rendezvous, ranks, count, name, error);
 }
 
@@ -124,7 +124,7 @@ static AmStatus transfer(Comm *comm, RendezvousGroup *group, const CommCall *cal
     return AM_OK;
 }
 
-static AmStatus prepare(Comm *comm, CommCall *call, AmError *error) {
+static AmStatus prepare_call(Comm *comm, CommCall *call, AmError *error) {
     CommShared *shared = comm->shared;
     Arena *arena = &shared->arenas[comm->rank];
     LocalCall *self = ARENA_ARRAY(arena, LocalCall, 1);
@@ -142,7 +142,7 @@ static AmStatus prepare(Comm *comm, CommCall *call, AmError *error) {
     return rendezvous_reserve_letters(shared->rendezvous, self->group, letter_bytes(call), error);
 }
 
-static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
+static AmStatus run_call(Comm *comm, const CommCall *call, AmError *error) {
     Rendezvous *rendezvous = comm->shared->rendezvous;
     const LocalCall *local = call->prepared;
     if (comm_is_host_copy(call)) {
@@ -199,10 +199,10 @@ const CommBackEnd comm_local = {
     .name = "local",
     .open = open_comms,
     .close = close_comms,
-    .join = join,
-    .prepare = prepare,
+    .join = join_ranks,
+    .prepare = prepare_call,
     .start = barrier, /* letters are of one size when all have prepared their calls */
-    .run = run,
+    .run = run_call,
     .has_channels = true,
     .waits_on_ranks = true,
     .barrier = barrier,

@@ -158,7 +158,7 @@ static int64_t longest_stream(const CommCall *call) {
     return given > taken ? given : taken;
 }
 
-static AmStatus prepare(Comm *comm, CommCall *call, AmError *error) {
+static AmStatus prepare_call(Comm *comm, CommCall *call, AmError *error) {
     Arena *arena = &comm->shared->ranks[comm->rank - comm->shared->first].arena;
     if (comm_is_host_copy(call)) return AM_OK;
     MpiCall *self = ARENA_ARRAY(arena, MpiCall, 1);
@@ -292,7 +292,7 @@ static AmStatus rest(CommShared *shared, int32_t rank, int64_t *idle, AmError *e
     return AM_OK;
 }
 
-static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
+static AmStatus run_call(Comm *comm, const CommCall *call, AmError *error) {
     if (comm_is_host_copy(call)) {
         comm_copy_host(call);
         return AM_OK;
@@ -318,7 +318,7 @@ static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
 
 /* ---- all ranks ---- */
 
-static AmStatus join(Comm *comm, const int32_t *ranks, int32_t count, int32_t *name, AmError *error) {
+static AmStatus join_ranks(Comm *comm, const int32_t *ranks, int32_t count, int32_t *name, AmError *error) {
     (void)comm, (void)ranks, (void)count, (void)error;
     *name = 0;
     return AM_OK;
@@ -402,9 +402,9 @@ const CommBackEnd comm_mpi = {
     .name = "mpi",
     .open = open_comms,
     .close = close_comms,
-    .join = join,
-    .prepare = prepare,
-    .run = run,
+    .join = join_ranks,
+    .prepare = prepare_call,
+    .run = run_call,
     .has_channels = true,
     .channels = &channel_mpi,
     .waits_on_ranks = true,

@@ -76,7 +76,7 @@ static bool narrow_exactly(char *data, int64_t count) {
 }
 
 /* Converts the values to the type of the parameter, in place. */
-static AmStatus convert(const Feed *feed, char *data, AmError *error) {
+static AmStatus convert_values(const Feed *feed, char *data, AmError *error) {
     Dtype type = feed->shape->type;
     int64_t count = ir_shape_elements(feed->shape);
     if (feed->stored == DTYPE_F32 && type == DTYPE_BF16 && !narrow_exactly(data, count))
@@ -109,7 +109,7 @@ static AmStatus open_array(Feed *feed, const FeedSource *source, FeedFile *file,
         feed->once = malloc((size_t)feed->batch_bytes + 1);
         if (!feed->once) return am_fail_memory(error, feed->batch_bytes);
         TRY(array_file_read(&file->arrays, entry, feed->once, error));
-        return convert(feed, feed->once, error);
+        return convert_values(feed, feed->once, error);
     }
     feed->in_order = shape->rank == 0 || role != IR_ROLE_DATA;
     feed->per_batch = shape->rank > 0 && shape->dimensions[0] > 0 ? shape->dimensions[0] : 1;
@@ -224,5 +224,5 @@ AmStatus feed_read_batch(const Feed *feed, const int64_t *chosen, int64_t batch,
         for (int64_t k = 0; k < feed->per_batch; k++)
             TRY(read_examples(feed, chosen[k], 1, data + k * bytes, error));
     }
-    return feed->has_rows ? convert(feed, data, error) : AM_OK;
+    return feed->has_rows ? convert_values(feed, data, error) : AM_OK;
 }

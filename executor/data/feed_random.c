@@ -129,7 +129,7 @@ typedef enum Draw { DRAW_ZERO, DRAW_ONE, DRAW_NORMAL, DRAW_UNIFORM } Draw;
 
 /* Returns the distribution of a parameter: zeros for states, normal numbers for weights, scales of 1, shifts
  * of 0. */
-static Draw choose(const IrParameter *parameter, const IrShape *shape, const Usage *usage) {
+static Draw choose_distribution(const IrParameter *parameter, const IrShape *shape, const Usage *usage) {
     bool floating = dtype_is_floating(shape->type);
     if (parameter->role == IR_ROLE_OPTIMIZER || parameter->role == IR_ROLE_STATE) return DRAW_ZERO;
     if (!floating) return parameter->role == IR_ROLE_DATA ? DRAW_UNIFORM : DRAW_ZERO;
@@ -146,7 +146,7 @@ AmStatus feed_draw(void *data, const PlanContext *context, int32_t number, uint6
         return am_fail(error, AM_ERROR_INPUT, context->canonical->source,
                        "cannot draw '%s': %s has no arithmetic", parameter->path, dtype_name(shape->type));
     TRY(find_usage(&usage, context->canonical, parameter->instruction, error));
-    Draw draw = choose(parameter, shape, &usage);
+    Draw draw = choose_distribution(parameter, shape, &usage);
     double scale = parameter->role != IR_ROLE_DATA && usage.fan_in > 0 ? 1 / sqrt(usage.fan_in) : 1;
     uint64_t bound = usage.least_index > 0 ? (uint64_t)usage.least_index : 2;
     Scalar64Kind kind = draw == DRAW_UNIFORM ? SCALAR64_UNSIGNED : SCALAR64_FLOATING;

@@ -171,7 +171,7 @@ static AmStatus accept_connections(PendingHandshakes *pending, int listener, AmE
 }
 
 __attribute__((format(printf, 3, 4))) static void
-answer(const PendingHandshake *handshake, const ProcessPlace *place, const char *refusal, ...) {
+answer_handshake(const PendingHandshake *handshake, const ProcessPlace *place, const char *refusal, ...) {
     Welcome welcome = {.is_refused = refusal != NULL};
     memcpy(welcome.magic, magic, sizeof magic);
     if (refusal) {
@@ -195,44 +195,45 @@ static AmStatus check_peer(HandshakeServer *server, const PendingHandshake *hand
     *stays = false;
     if (!is_ours(hello->magic)) return AM_OK;
     if (hello->version != VERSION) {
-        answer(handshake, place, "it has version %u of the protocol, process 0 has version %d",
-               (unsigned)hello->version, VERSION);
+        answer_handshake(handshake, place, "it has version %u of the protocol, process 0 has version %d",
+                         (unsigned)hello->version, VERSION);
         return AM_OK;
     }
     prove(proof, "join", place, &handshake->challenge, hello);
     if (memcmp(proof, hello->proof, PROOF) != 0) {
         server->wrong_secrets++;
-        answer(handshake, place, "it is of another run (another job or another AUTOMAP_SECRET)");
+        answer_handshake(handshake, place, "it is of another run (another job or another AUTOMAP_SECRET)");
         return AM_OK;
     }
     if (server->ended) {
         server->refused++;
-        answer(handshake, place, "process 0 has failed: %s", server->ended);
+        answer_handshake(handshake, place, "process 0 has failed: %s", server->ended);
         return AM_OK;
     }
     heartbeat_copy_text(host, sizeof host, hello->host, sizeof hello->host);
     server->refused++; /* unless it passes */
     if (hello->count != place->count) {
-        answer(handshake, place, "it was started as one of %d processes, process 0 as one of %d",
-               (int)hello->count, (int)place->count);
+        answer_handshake(handshake, place, "it was started as one of %d processes, process 0 as one of %d",
+                         (int)hello->count, (int)place->count);
         return am_fail(error, AM_ERROR_RUNTIME, "",
                        "process %d on %s was started as one of %d processes, process 0 as one of %d",
                        (int)hello->process, host, (int)hello->count, (int)place->count);
     }
     if (hello->process < 1 || hello->process >= place->count || hello->channel >= HANDSHAKE_CHANNELS) {
-        answer(handshake, place, "there is no process %d of %d", (int)hello->process, (int)place->count);
+        answer_handshake(handshake, place, "there is no process %d of %d", (int)hello->process,
+                         (int)place->count);
         return am_fail(error, AM_ERROR_RUNTIME, "", "%s says that it is process %d of %d", host,
                        (int)hello->process, (int)place->count);
     }
     HandshakeJoined *joined = &server->joined[hello->process];
     if (joined->connections[hello->channel] >= 0) {
-        answer(handshake, place, "there is a process %d already", (int)hello->process);
+        answer_handshake(handshake, place, "there is a process %d already", (int)hello->process);
         return am_fail(error, AM_ERROR_RUNTIME, "",
                        "two processes, on %s and %s, say that they are process %d", joined->host, host,
                        (int)hello->process);
     }
     server->refused--;
-    answer(handshake, place, NULL);
+    answer_handshake(handshake, place, NULL);
     memcpy(joined->host, host, sizeof joined->host);
     joined->connections[hello->channel] = handshake->connection;
     *stays = true;

@@ -45,7 +45,7 @@ bool mpi_wire_is_started(void) {
     return started;
 }
 
-static AmStatus check(int code, const char *what, AmError *error) {
+static AmStatus check_code(int code, const char *what, AmError *error) {
     char text[MPI_MAX_ERROR_STRING] = "";
     int length = 0;
     if (code == MPI_SUCCESS) return AM_OK;
@@ -86,9 +86,9 @@ AmStatus mpi_wire_broadcast(void *bytes, int32_t count, double seconds, AmError 
     MPI_Request request;
     double deadline = clock_seconds() + seconds;
     int done = 0;
-    TRY(check(MPI_Ibcast(bytes, count, MPI_BYTE, 0, MPI_COMM_WORLD, &request), what, error));
+    TRY(check_code(MPI_Ibcast(bytes, count, MPI_BYTE, 0, MPI_COMM_WORLD, &request), what, error));
     while (!done) {
-        TRY(check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), what, error));
+        TRY(check_code(MPI_Test(&request, &done, MPI_STATUS_IGNORE), what, error));
         if (done) break;
         if (clock_seconds() > deadline)
             return am_fail(error, AM_ERROR_RUNTIME, "", "MPI: %s has not ended after %g s", what, seconds);
@@ -103,7 +103,7 @@ int32_t mpi_wire_most_tag(void) {
     return found ? *most : 32767;
 }
 
-static void keep(MpiRequest *request, MPI_Request own) {
+static void keep_request(MpiRequest *request, MPI_Request own) {
     request->handle = 0;
     memcpy(&request->handle, &own, sizeof own);
     request->active = true;
@@ -115,8 +115,8 @@ AmStatus mpi_wire_send(MpiRequest *request, const void *bytes, int64_t count, in
     pthread_mutex_lock(&mutex);
     int code = MPI_Isend(bytes, (int)count, MPI_BYTE, process, tag, MPI_COMM_WORLD, &own);
     pthread_mutex_unlock(&mutex);
-    TRY(check(code, "sending", error));
-    keep(request, own);
+    TRY(check_code(code, "sending", error));
+    keep_request(request, own);
     return AM_OK;
 }
 
@@ -126,8 +126,8 @@ AmStatus mpi_wire_receive(MpiRequest *request, void *bytes, int64_t count, int32
     pthread_mutex_lock(&mutex);
     int code = MPI_Irecv(bytes, (int)count, MPI_BYTE, process, tag, MPI_COMM_WORLD, &own);
     pthread_mutex_unlock(&mutex);
-    TRY(check(code, "receiving", error));
-    keep(request, own);
+    TRY(check_code(code, "receiving", error));
+    keep_request(request, own);
     return AM_OK;
 }
 
@@ -140,10 +140,10 @@ AmStatus mpi_wire_test(MpiRequest *request, bool *done, AmError *error) {
     pthread_mutex_lock(&mutex);
     int code = MPI_Test(&own, &is_done, MPI_STATUS_IGNORE);
     pthread_mutex_unlock(&mutex);
-    keep(request, own);
+    keep_request(request, own);
     *done = is_done;
     request->active = !is_done && code == MPI_SUCCESS;
-    return check(code, "a message", error);
+    return check_code(code, "a message", error);
 }
 
 void mpi_wire_cancel(MpiRequest *request) {
@@ -193,7 +193,7 @@ bool mpi_wire_end(bool orderly, double seconds, void (*give_up)(void)) {
 
 #else
 
-static AmStatus refuse(AmError *error) {
+static AmStatus refuse_mpi(AmError *error) {
     return am_fail(error, AM_ERROR_USAGE, "", "this program was built without MPI");
 }
 
@@ -203,7 +203,7 @@ const char *mpi_wire_name(void) {
 
 AmStatus mpi_wire_start(int32_t process, int32_t count, AmError *error) {
     (void)process, (void)count;
-    return refuse(error);
+    return refuse_mpi(error);
 }
 
 bool mpi_wire_is_started(void) {
@@ -212,7 +212,7 @@ bool mpi_wire_is_started(void) {
 
 AmStatus mpi_wire_broadcast(void *bytes, int32_t count, double seconds, AmError *error) {
     (void)bytes, (void)count, (void)seconds;
-    return refuse(error);
+    return refuse_mpi(error);
 }
 
 int32_t mpi_wire_most_tag(void) {
@@ -222,18 +222,18 @@ int32_t mpi_wire_most_tag(void) {
 AmStatus mpi_wire_send(MpiRequest *request, const void *bytes, int64_t count, int32_t process, int32_t tag,
                        AmError *error) {
     (void)request, (void)bytes, (void)count, (void)process, (void)tag;
-    return refuse(error);
+    return refuse_mpi(error);
 }
 
 AmStatus mpi_wire_receive(MpiRequest *request, void *bytes, int64_t count, int32_t process, int32_t tag,
                           AmError *error) {
     (void)request, (void)bytes, (void)count, (void)process, (void)tag;
-    return refuse(error);
+    return refuse_mpi(error);
 }
 
 AmStatus mpi_wire_test(MpiRequest *request, bool *done, AmError *error) {
     (void)request, (void)done;
-    return refuse(error);
+    return refuse_mpi(error);
 }
 
 void mpi_wire_cancel(MpiRequest *request) {

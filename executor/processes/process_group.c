@@ -86,7 +86,7 @@ static AmStatus serve(ProcessLinks *links, const ProcessPlace *place, int listen
 }
 
 /* Connects to process 0, for control and for data. */
-static AmStatus join(ProcessLinks *links, const ProcessPlace *place, double seconds, AmError *error) {
+static AmStatus join_group(ProcessLinks *links, const ProcessPlace *place, double seconds, AmError *error) {
     int connections[HANDSHAKE_CHANNELS] = {-1, -1};
     double deadline = clock_seconds() + seconds;
     for (int c = 0; c < HANDSHAKE_CHANNELS; c++) {
@@ -147,7 +147,7 @@ static AmStatus receive_bytes(ProcessGroup *self, const HeartbeatPeer *peer, voi
 }
 
 /* Process 0 notifies the others that all have joined; from then on silence is failure. */
-static AmStatus begin(ProcessGroup *self, double seconds, AmError *error) {
+static AmStatus begin_group(ProcessGroup *self, double seconds, AmError *error) {
     ProcessLinks *links = self->links;
     int64_t none;
     if (self->process == 0) {
@@ -184,10 +184,10 @@ static AmStatus connect_all(ProcessGroup *self, ProcessPlace *place, const Proce
     links->is_started = status == AM_OK;
     if (status == AM_OK)
         status = self->process == 0 ? serve(links, place, listener, seconds, error)
-                                    : join(links, place, seconds, error);
+                                    : join_group(links, place, seconds, error);
     if (listener >= 0) close(listener);
     /* Process 0 began without a joining process before: it may wait as long again. */
-    return status == AM_OK ? begin(self, seconds + reason_seconds, error) : status;
+    return status == AM_OK ? begin_group(self, seconds + reason_seconds, error) : status;
 }
 
 static AmStatus make_links(ProcessGroup *self, AmError *error) {

@@ -27,7 +27,7 @@ static void make_ready(int connection) {
 }
 
 /* Returns the addresses of a host and port, to be freed by freeaddrinfo(), or NULL. */
-static struct addrinfo *resolve(const char *host, uint16_t port, int flags, int *code) {
+static struct addrinfo *resolve_host(const char *host, uint16_t port, int flags, int *code) {
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags};
     struct addrinfo *found = NULL;
     char service[8];
@@ -64,7 +64,7 @@ AmStatus socket_listen(int *listener, const char *host, uint16_t *port, AmError 
     *listener = -1;
     for (int k = 0; k < 2 && *listener < 0; k++) {
         int code;
-        struct addrinfo *addresses = resolve(hosts[k], *port, AI_PASSIVE, &code);
+        struct addrinfo *addresses = resolve_host(hosts[k], *port, AI_PASSIVE, &code);
         if (!addresses) continue;
         *listener = -1;
         for (const struct addrinfo *a = addresses; a && *listener < 0; a = a->ai_next)
@@ -146,7 +146,7 @@ AmStatus socket_connect(int *connection, const char *host, uint16_t port, double
     for (;;) {
         int code;
         double attempt = fmin(deadline, clock_seconds() + ATTEMPT_SECONDS);
-        struct addrinfo *addresses = resolve(host, port, 0, &code);
+        struct addrinfo *addresses = resolve_host(host, port, 0, &code);
         if (!addresses) reason = gai_strerror(code);
         for (const struct addrinfo *a = addresses; a && *connection < 0; a = a->ai_next) {
             *connection = connect_to(a, attempt, &code);

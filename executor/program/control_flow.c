@@ -18,7 +18,7 @@
 
 #include "executor/array/scalar64.h"
 
-static AmStatus refuse(const Control *self, const char *reason, AmError *error) {
+static AmStatus refuse_control(const Control *self, const char *reason, AmError *error) {
     return kernel_refuse(self->program, self->instruction->origin, self->instruction->opcode, reason, error);
 }
 
@@ -143,16 +143,17 @@ static bool gives_next_values(const Control *self) {
 static AmStatus check_while(const Control *self, AmError *error) {
     const ProgramInstruction *instruction = self->instruction;
     if (instruction->regions.count != 2 || !instruction->loop.carried)
-        return refuse(self, "it lacks its body or condition", error);
+        return refuse_control(self, "it lacks its body or condition", error);
     const Program *condition = instruction->regions.programs[1];
     int32_t count = instruction->operand_count;
     for (int32_t r = 0; r < 2; r++)
         if (instruction->regions.programs[r]->roles->parameter_count != count || !takes_operands(self, r))
-            return refuse(self, "a computation that it names has other operands", error);
-    if (!gives_next_values(self)) return refuse(self, "its body gives other arrays than it takes", error);
+            return refuse_control(self, "a computation that it names has other operands", error);
+    if (!gives_next_values(self))
+        return refuse_control(self, "its body gives other arrays than it takes", error);
     if (condition->roles->output_count != 1 ||
         condition->values[condition->outputs[0]].shape.type != DTYPE_PRED)
-        return refuse(self, "its condition gives no pred", error);
+        return refuse_control(self, "its condition gives no pred", error);
     return AM_OK;
 }
 
@@ -163,18 +164,18 @@ static AmStatus check_conditional(const Control *self, AmError *error) {
     if (count < 1 ||
         self->first_operand[last] + instruction->regions.programs[last]->roles->parameter_count !=
             instruction->operand_count)
-        return refuse(self, "its branches and operands differ in number", error);
+        return refuse_control(self, "its branches and operands differ in number", error);
     for (int32_t r = 0; r < count; r++)
         if (!takes_operands(self, r) || !gives_results(self, r))
-            return refuse(self, "a computation that it names has other operands or results", error);
+            return refuse_control(self, "a computation that it names has other operands or results", error);
     return AM_OK;
 }
 
 static AmStatus check_call(const Control *self, AmError *error) {
     const ProgramInstruction *instruction = self->instruction;
-    if (instruction->regions.count != 1) return refuse(self, "it lacks its computation", error);
+    if (instruction->regions.count != 1) return refuse_control(self, "it lacks its computation", error);
     if (!takes_operands(self, 0) || !gives_results(self, 0))
-        return refuse(self, "a computation that it names has other operands or results", error);
+        return refuse_control(self, "a computation that it names has other operands or results", error);
     return AM_OK;
 }
 
@@ -254,7 +255,7 @@ AmStatus control_prepare(Control **result, Arena *arena, KernelDevice *device, C
         holds_numbers &= dtype_bytes(operand_shape(self, k)->type) != 0;
     for (int32_t k = 0; k < instruction->result_count; k++)
         holds_numbers &= dtype_bytes(result_shape(self, k)->type) != 0;
-    if (!holds_numbers) return refuse(self, "an operand or result is no array of numbers", error);
+    if (!holds_numbers) return refuse_control(self, "an operand or result is no array of numbers", error);
     TRY(rows[row].check(self, error));
     *result = self;
     return prepare_regions(self, arena, error);

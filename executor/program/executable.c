@@ -263,7 +263,7 @@ void executable_mark_iteration(const Executable *body, double start) {
 }
 
 /* Sets the addresses of this iteration. */
-static void place(const ExecutableStep *step, int64_t iteration) {
+static void place_addresses(const ExecutableStep *step, int64_t iteration) {
     for (int32_t k = 0; k < step->placed_count; k++) {
         const PlacedAddress *placed = &step->placed[k];
         *placed->address = placed->array + placed->place->offset[iteration];
@@ -272,7 +272,7 @@ static void place(const ExecutableStep *step, int64_t iteration) {
 }
 
 static AmStatus run_step(const Executable *self, const ExecutableStep *step, AmError *error) {
-    if (step->placed_count > 0) place(step, self->iteration);
+    if (step->placed_count > 0) place_addresses(step, self->iteration);
     if (step->wait) self->comm->back_end->wait(self->comm, step->wait);
     if (step->kernel) step->kernel->run(step->kernel);
     else if (step->control) return control_run(step->control, error);

@@ -118,7 +118,7 @@ void rank_set_shard(Rank *rank, int32_t k, const void *shard) {
 }
 
 /* Copies a shard to its place in the whole array on the host. */
-static void get(Rank *rank, const RankShard *shard, void *whole) {
+static void get_shard(Rank *rank, const RankShard *shard, void *whole) {
     if (!shard->writes_part) return;
     const IrShape *shape = &rank->program->values[shard->value].shape;
     const ShardLayout *layout = &shard->layout;
@@ -129,11 +129,11 @@ static void get(Rank *rank, const RankShard *shard, void *whole) {
 }
 
 void rank_get_parameter(Rank *rank, int32_t k, void *whole) {
-    get(rank, &rank->parameters[k], whole);
+    get_shard(rank, &rank->parameters[k], whole);
 }
 
 void rank_get_output(Rank *rank, int32_t k, void *whole) {
-    get(rank, &rank->outputs[k], whole);
+    get_shard(rank, &rank->outputs[k], whole);
 }
 
 AmStatus rank_start(Rank *rank, AmError *error) {

@@ -126,7 +126,7 @@ static void copy_pieces(const Stream *stream, const StreamEnd *end, void *array,
 }
 
 /* Sends from the array, or from the host's copy of it. */
-static AmStatus put(const Stream *stream, AmError *error) {
+static AmStatus put_message(const Stream *stream, AmError *error) {
     void *array = stream->call->operands[0];
     if (stream->copy) {
         stream->comm->device->back_end->copy_out(stream->comm->device, stream->copy, array,
@@ -143,7 +143,7 @@ static AmStatus put(const Stream *stream, AmError *error) {
 }
 
 /* Receives a message; elements without a piece keep their value. */
-static AmStatus get(const Stream *stream, AmError *error) {
+static AmStatus get_message(const Stream *stream, AmError *error) {
     KernelDevice *device = stream->comm->device;
     void *array = stream->call->results[0], *to = stream->copy ? stream->copy : array;
     int64_t bytes = ir_shape_bytes(shape_of(stream, false));
@@ -161,6 +161,6 @@ static AmStatus get(const Stream *stream, AmError *error) {
 AmStatus stream_run(Stream *stream, AmError *error) {
     const CommBackEnd *back_end = stream->comm->back_end;
     if (stream->copy && back_end->await) TRY(back_end->await(stream->comm, error));
-    if (stream->puts) TRY(put(stream, error));
-    return stream->gets ? get(stream, error) : AM_OK;
+    if (stream->puts) TRY(put_message(stream, error));
+    return stream->gets ? get_message(stream, error) : AM_OK;
 }

@@ -80,7 +80,7 @@ void results_take(Results *results, int32_t r) {
 }
 
 /* Converts a watched output to double. */
-static void convert(const GatheredArray *array, const RunWatched *watched) {
+static void convert_output(const GatheredArray *array, const RunWatched *watched) {
     Dtype type = array->shape->type;
     for (int64_t i = 0; i < watched->count; i++) {
         Scalar64 value;
@@ -92,7 +92,7 @@ static void convert(const GatheredArray *array, const RunWatched *watched) {
 AmStatus results_gather_step(Results *results, AmError *error) {
     for (int32_t k = 0; k < results->watched_count; k++) {
         TRY(gathered_gather(&results->watched[k], error));
-        if (results->watched[k].whole) convert(&results->watched[k], &results->values[k]);
+        if (results->watched[k].whole) convert_output(&results->watched[k], &results->values[k]);
     }
     return AM_OK;
 }

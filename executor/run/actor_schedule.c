@@ -60,7 +60,7 @@ static AmStatus run_iteration(const ScheduledActor *actor, int64_t iteration, Am
 }
 
 /* Runs the range of instructions of an actor, in one iteration. */
-static AmStatus act(void *user, int64_t iteration, AmError *error) {
+static AmStatus run_range(void *user, int64_t iteration, AmError *error) {
     const ScheduledActor *actor = user;
     const ScheduleOptions *options = &actor->schedule->options;
     IterationOrder *order = &actors_of(actor)->order;
@@ -72,7 +72,7 @@ static AmStatus act(void *user, int64_t iteration, AmError *error) {
     return actor->ends ? options->end(options->user, actor->rank, iteration, error) : AM_OK;
 }
 
-static AmStatus report(void *user, int64_t iteration, AmError *error) {
+static AmStatus report_iteration(void *user, int64_t iteration, AmError *error) {
     const ScheduleOptions *options = user;
     return options->report(options->user, iteration, error);
 }
@@ -133,14 +133,14 @@ static AmStatus add_actor(Schedule *self, RankActors *list, int32_t r, const Sch
                          .worker = r,
                          .priority = actor->kind * CHUNKS + CHUNKS - 1 - actor->chunk,
                          .iterations_per_step = added->iterations,
-                         .act = act,
+                         .act = run_range,
                          .user = added};
     return actors_add(self->graph, &added_actor, &added->number, error);
 }
 
 /* Adds an edge between two actors of a rank, also to the list for the order of iterations. */
-static AmStatus connect(Schedule *self, const ScheduledActor *from, const ScheduledActor *to, int32_t quota,
-                        int32_t initial, AmError *error) {
+static AmStatus connect_actors(Schedule *self, const ScheduledActor *from, const ScheduledActor *to,
+                               int32_t quota, int32_t initial, AmError *error) {
     RankActors *list = actors_of(from);
     ARENA_RESERVE(&self->arena, list->edges, list->edge_count, list->edge_capacity);
     if (self->arena.failed) return am_fail_memory(error, list->edge_count);
@@ -168,9 +168,10 @@ static AmStatus add_loop(Schedule *self, RankActors *list, int32_t r, const Cont
                                 .ends = k == count - 1};
         s = actor.end;
         TRY(add_actor(self, list, r, &actor, error));
-        if (k > 0) TRY(connect(self, &list->actors[first + k - 1], &list->actors[first + k], 1, 0, error));
+        if (k > 0)
+            TRY(connect_actors(self, &list->actors[first + k - 1], &list->actors[first + k], 1, 0, error));
     }
-    return count > 1 ? connect(self, &list->actors[list->count - 1], &list->actors[first], 1, 1, error)
+    return count > 1 ? connect_actors(self, &list->actors[list->count - 1], &list->actors[first], 1, 1, error)
                      : AM_OK;
 }
 
@@ -184,9 +185,9 @@ typedef struct LoopActors {
 static AmStatus connect_loops(Schedule *self, const RankActors *list, LoopActors from, LoopActors to,
                               int32_t kept, AmError *error) {
     const ScheduledActor *actors = list->actors;
-    TRY(connect(self, &actors[from.last], &actors[to.first], kept, 0, error));
+    TRY(connect_actors(self, &actors[from.last], &actors[to.first], kept, 0, error));
     if (from.first == from.last && to.first == to.last) return AM_OK;
-    return connect(self, &actors[from.first], &actors[to.last], kept, 0, error);
+    return connect_actors(self, &actors[from.first], &actors[to.last], kept, 0, error);
 }
 
 /* A loop with iterations, or joined ones, after the last actor of the list. */
@@ -206,7 +207,7 @@ static AmStatus add_loops(Schedule *self, RankActors *list, int32_t r, const Exe
     }
     for (int32_t c = 0; c < chunks; c++) {
         int32_t kept = iterations->kept_of_chunk ? iterations->kept_of_chunk[c] : iterations->kept;
-        TRY(connect(self, &list->actors[before], &list->actors[loops[c].first], 1, 0, error));
+        TRY(connect_actors(self, &list->actors[before], &list->actors[loops[c].first], 1, 0, error));
         if (together > chunks) TRY(connect_loops(self, list, loops[c], loops[chunks + c], kept, error));
     }
     if (iterations->third < 0) return AM_OK;
@@ -228,7 +229,7 @@ static AmStatus add_plain(Schedule *self, RankActors *list, int32_t r, int32_t f
     TRY(add_actor(self, list, r, &actor, error));
     const ScheduledActor *own = &list->actors[list->count - 1];
     for (const ScheduledActor *before = own - 1; before >= list->actors && before->loop; before--)
-        if (before->ends) TRY(connect(self, before, own, before->iterations, 0, error));
+        if (before->ends) TRY(connect_actors(self, before, own, before->iterations, 0, error));
     return AM_OK;
 }
 
@@ -247,7 +248,7 @@ static AmStatus add_rank(Schedule *self, int32_t r, AmError *error) {
     }
     TRY(add_plain(self, list, r, first, count, error));
     if (list->count == 1) return AM_OK;
-    return connect(self, &list->actors[list->count - 1], &list->actors[0], 1, 1, error);
+    return connect_actors(self, &list->actors[list->count - 1], &list->actors[0], 1, 1, error);
 }
 
 /* Adds the end of a step: all ranks end it, one reports, all begin the next. */
@@ -257,7 +258,7 @@ static AmStatus add_report(Schedule *self, AmError *error) {
                       .worker = 0,
                       .priority = REPORT,
                       .iterations_per_step = 1,
-                      .act = report,
+                      .act = report_iteration,
                       .user = &self->options};
     TRY(actors_add(self->graph, &reporter, &actor, error));
     for (int32_t r = 0; r < self->options.rank_count; r++) {
@@ -371,7 +372,7 @@ static AmStatus keep_order(Schedule *self, RankActors *list, int32_t r, AmError 
 }
 
 /* Ranks with several actors take the order of their stage's first device, where all are in this process. */
-static AmStatus follow(Schedule *self, int32_t r, AmError *error) {
+static AmStatus follow_order(Schedule *self, int32_t r, AmError *error) {
     const Program *program = self->options.ranks[r].program;
     RankActors *list = &self->ranks[r];
     int32_t leader = program->first_rank - self->options.ranks[0].comm->rank;
@@ -397,7 +398,7 @@ AmStatus schedule_open(Schedule **result, const ScheduleOptions *options, AmErro
     if (!self->ranks) return am_fail_memory(error, options->rank_count);
     TRY(actors_open(&self->graph, &of_graph, error));
     for (int32_t r = 0; r < options->rank_count; r++) TRY(add_rank(self, r, error));
-    for (int32_t r = 0; r < options->rank_count; r++) TRY(follow(self, r, error));
+    for (int32_t r = 0; r < options->rank_count; r++) TRY(follow_order(self, r, error));
     TRY(add_report(self, error));
     TRY(connect_channels(self, error));
     TRY(add_loader(self, error));

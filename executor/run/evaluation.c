@@ -81,7 +81,7 @@ static AmStatus look_into_data(const Evaluation *self, bool *is_in_data, AmError
 }
 
 /* Finds the source of each parameter: data, or a parameter or output of the training. */
-static AmStatus match(Evaluation *self, AmError *error) {
+static AmStatus match_parameters(Evaluation *self, AmError *error) {
     int32_t count = self->module->roles->parameter_count;
     bool *is_in_data = ARENA_ARRAY(&self->arena, bool, count + 1);
     self->sources = ARENA_ARRAY(&self->arena, int32_t, count + 1);
@@ -141,7 +141,7 @@ AmStatus evaluation_open(Evaluation **evaluation, const PlanContext *training, c
                                       .warnings = options->warnings};
     bool has_rank = !self->owner.processes || self->owner.processes->process == 0;
     AmStatus status = find_outputs(self, error);
-    if (status == AM_OK) status = match(self, error);
+    if (status == AM_OK) status = match_parameters(self, error);
     if (status == AM_OK && has_rank) status = open_rank(self, error);
     if (status != AM_OK) am_error_prefix(error, "evaluation: ");
     return status;

@@ -168,7 +168,7 @@ static int64_t watched_steps(const RunOptions *options) {
 }
 
 /* Opens devices, lowers the program of each rank of this process, and prepares it. */
-static AmStatus lower(Run *run, AmError *error) {
+static AmStatus lower_ranks(Run *run, AmError *error) {
     const PlanContext *context = run->context;
     const Plan *plan = run->options->plan;
     PlanRanks ranks = {0};
@@ -338,7 +338,7 @@ static AmStatus run_plan(Run *run, RunReport *report, AmError *error) {
     TRY(deal_ranks(run, error));
     if (run->processes) TRY(agree(run, error));
     TRY(choose_back_ends(run, error));
-    TRY(lower(run, error));
+    TRY(lower_ranks(run, error));
     ShardOwner owner = {.ranks = run->ranks, .rank_count = run->rank_count, .processes = run->processes};
     TRY(results_open(&run->results, run->context, options, &owner, run->arena, error));
     TRY(evaluation_open(&run->evaluation, run->context, options, &owner, error));

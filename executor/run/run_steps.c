@@ -135,7 +135,7 @@ static AmStatus end_step(void *user, Rank *rank, int64_t step, AmError *error) {
 
 /* Called by the leader of every process; in process 0, *evaluated is the result of a due
  * evaluation. A loss that ends the run is not evaluated. */
-static AmStatus evaluate(Run *run, const RunEvaluated **evaluated, AmError *error) {
+static AmStatus evaluate_if_due(Run *run, const RunEvaluated **evaluated, AmError *error) {
     *evaluated = NULL;
     if (!evaluation_is_due(run->evaluation, run_steps_in_all(run) + 1)) return AM_OK;
     TRY(evaluation_gather(run->evaluation, error));
@@ -151,7 +151,7 @@ static AmStatus report_and_go_on(void *user, int64_t step, AmError *error) {
     const RunEvaluated *evaluated;
     TRY(results_gather_step(&run->results, error));
     double seconds = clock_seconds() - run->step_begin;
-    TRY(evaluate(run, &evaluated, error));
+    TRY(evaluate_if_due(run, &evaluated, error));
     if (!run->processes || run->processes->process == 0) report_step(run, seconds, evaluated);
     run->steps_done++;
     TRY(go_between(run, run->first_step + step + 1, error));
