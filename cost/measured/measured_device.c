@@ -108,7 +108,7 @@ double measured_attention_seconds(const MeasuredDevice *device, AttentionPass pa
     const AttentionFit *fit = &attention_fits[device - devices][pass];
     if (fit->share <= 0) fit = &attention_fits[A100][pass];
     double rows = size->batch * size->heads * size->rows + fit->edge,
-           passes = pass == ATTENTION_FORWARD ? 1 : 2.5;
+           passes = pass == ATTENTION_FORWARD ? 1 : ATTENTION_BACKWARD_FLOPS;
     double flops = passes * 2 * rows * size->keys * (size->key_size + size->value_size);
     return flops / (peak * fit->share) * (size->is_causal ? 1 : 2);
 }

@@ -21,6 +21,9 @@ typedef enum ProductLayout { PRODUCT_NN, PRODUCT_TN, PRODUCT_NT, PRODUCT_LAYOUTS
 
 typedef enum AttentionPass { ATTENTION_FORWARD, ATTENTION_BACKWARD, ATTENTION_PASSES } AttentionPass;
 
+/* FLOPs of a backward pass of attention over those of a forward pass: five products, not two. */
+#define ATTENTION_BACKWARD_FLOPS 2.5
+
 typedef struct ProductSize {
     ProductLayout layout;
     double count, m, n, k; /* `count` products of one size, in one kernel */
@@ -43,7 +46,8 @@ const MeasuredDevice *measured_device_find(const char *name);
 double measured_product_seconds(const MeasuredDevice *device, const ProductSize *size, double peak);
 /* Returns a bound: no product of so many FLOPs takes less. */
 double measured_product_bound(const MeasuredDevice *device, double flops, double peak);
-/* Returns a device without measured attention takes the A100's share of its peak. */
+/* Returns the seconds after the launch; a device without measured attention takes the A100's share of its
+ * peak. */
 double measured_attention_seconds(const MeasuredDevice *device, AttentionPass pass, const AttentionSize *size,
                                   double peak);
 

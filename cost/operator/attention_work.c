@@ -104,7 +104,8 @@ void attention_work_whole(AttentionWork *work, const IrModule *module, int32_t f
 }
 
 double attention_work_seconds(const AttentionWork *work, const MeasuredDevice *device, double peak) {
-    double products = work->is_backward ? 2.5 : 1; /* pairs of a product with keys and one with values */
+    /* pairs of a product with keys and one with values */
+    double products = work->is_backward ? ATTENTION_BACKWARD_FLOPS : 1;
     const AttentionSize size = {.batch = 1,
                                 .heads = 1,
                                 .rows = work->rows,

@@ -33,10 +33,10 @@ static FusedKind kind_of_name(const char *name, int32_t *number) {
                  {"fused/causal_forward/", FUSED_FORWARD_CAUSAL},
                  {"fused/attention_backward/", FUSED_BACKWARD},
                  {"fused/causal_backward/", FUSED_BACKWARD_CAUSAL},
-                 {"fused/attention_forward_1/", FUSED_FIRST_FORWARD},
-                 {"fused/causal_forward_1/", FUSED_FIRST_FORWARD_CAUSAL},
-                 {"fused/attention_backward_1/", FUSED_FIRST_BACKWARD},
-                 {"fused/causal_backward_1/", FUSED_FIRST_BACKWARD_CAUSAL}};
+                 {"fused/attention_forward_1/", FUSED_FLASH1_FORWARD},
+                 {"fused/causal_forward_1/", FUSED_FLASH1_FORWARD_CAUSAL},
+                 {"fused/attention_backward_1/", FUSED_FLASH1_BACKWARD},
+                 {"fused/causal_backward_1/", FUSED_FLASH1_BACKWARD_CAUSAL}};
     if (strncmp(name, "fused/", strlen("fused/")) != 0) return FUSED_NONE;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         size_t length = strlen(kinds[k].prefix);
@@ -133,7 +133,7 @@ static void mark_steps(KernelFinder *self, FusedStep *steps) {
     for (int32_t s = 0; s < program->execution.step_count && is_launched; s++) {
         if (self->number[s] < 0) continue;
         const ProgramStep *step = &program->execution.steps[s];
-        steps[s].is_first = !is_launched[self->number[s]];
+        steps[s].launches = !is_launched[self->number[s]];
         is_launched[self->number[s]] = true;
         for (int32_t k = 0; k < program_step_operands(program, step) && k < MOST_BITS; k++) {
             int32_t storage = program->values[program_step_operand(program, step, k)].storage;

@@ -22,18 +22,20 @@ typedef enum FusedKind {
     FUSED_BACKWARD,        /* "fused/attention_backward/12" */
     FUSED_BACKWARD_CAUSAL, /* "fused/causal_backward/12" */
     /* by the kernels of FlashAttention 1, "fused/attention_forward_1/12" and so on */
-    FUSED_FIRST_FORWARD,
-    FUSED_FIRST_FORWARD_CAUSAL,
-    FUSED_FIRST_BACKWARD,
-    FUSED_FIRST_BACKWARD_CAUSAL
+    FUSED_FLASH1_FORWARD,
+    FUSED_FLASH1_FORWARD_CAUSAL,
+    FUSED_FLASH1_BACKWARD,
+    FUSED_FLASH1_BACKWARD_CAUSAL,
+    FUSED_KINDS
 } FusedKind;
 
 /* A step as part of a kernel. */
 typedef struct FusedStep {
     FusedKind kind;
-    bool is_first;                      /* it launches the kernel */
-    uint64_t read_before, in_registers; /* by operand; by result: nothing is moved */
-    double products; /* of a first step of joined products: all columns, or depths, over its own; else 0 */
+    bool launches;         /* the first step of the kernel */
+    uint64_t read_before;  /* bits by operand: an earlier step of the kernel has read it */
+    uint64_t in_registers; /* bits by result: it never reaches memory */
+    double products; /* of the first step of joined products: all columns (depths) over its own; else 0 */
 } FusedStep;
 
 /* Finds the kernels of a program and its regions, and plans their memory again without values in registers.

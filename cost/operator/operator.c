@@ -200,17 +200,7 @@ void operator_work(OperatorWork *work, const Program *program, const ProgramStep
     else instruction_work(work, program, &program->instructions[step->instruction], fused);
     if (fused->kind == FUSED_COLUMNS || fused->kind == FUSED_DEPTH) join_work(work, fused);
     work->fused = fused->kind;
-    work->is_continued = fused->kind != FUSED_NONE && !fused->is_first;
-}
-
-/* Sets the seconds that the profile has measured; false: the profile lacks the operator. */
-static bool find_measured(const OperatorWork *work, const ProfileType *profile, ProfileSource source,
-                          double *seconds) {
-    StepEvent event = {0};
-    bool is_known = step_event(&event, work->program, work->step) &&
-                    profile_seconds(profile, source, &event, work->flops + work->bytes, seconds);
-    text_free(&event.key);
-    return is_known;
+    work->is_continued = fused->kind != FUSED_NONE && !fused->launches;
 }
 
 /* The kernel by blocks: scores of a block, and of one of several short sequences; rows of a block; the
@@ -233,30 +223,54 @@ static double measured_seconds(const OperatorWork *work, const ClusterDeviceType
     return fmax(arithmetic, work->bytes / (rate * type->memory_bytes_per_second));
 }
 
-/* FlashAttention 2 is 1.7 to 3 times as fast as FlashAttention 1 (Dao 2023); the measured kernels are of the
- * second. */
-#define FIRST_FLASH_SHARE (1 / 1.7)
+/* FlashAttention 2 is 1.7 to 3 times as fast as FlashAttention 1 (Dao 2023); the measured kernels are of
+ * version 2. */
+#define FLASH_1_SHARE (1 / 1.7)
 
-/* Returns the seconds of a step of fused attention: those of its products. Each has as many FLOPs as rows x
- * keys x size of a head; a kernel of two of them forward and five backward takes the measured time. */
+/* The kernels of fused attention. */
+typedef struct FlashKernel {
+    AttentionPass pass;
+    bool is_causal;
+    int32_t flash_version;
+} FlashKernel;
+
+static const FlashKernel flash_kernels[FUSED_KINDS] = {
+    [FUSED_FORWARD] = {ATTENTION_FORWARD, false, 2},
+    [FUSED_FORWARD_CAUSAL] = {ATTENTION_FORWARD, true, 2},
+    [FUSED_BACKWARD] = {ATTENTION_BACKWARD, false, 2},
+    [FUSED_BACKWARD_CAUSAL] = {ATTENTION_BACKWARD, true, 2},
+    [FUSED_FLASH1_FORWARD] = {ATTENTION_FORWARD, false, 1},
+    [FUSED_FLASH1_FORWARD_CAUSAL] = {ATTENTION_FORWARD, true, 1},
+    [FUSED_FLASH1_BACKWARD] = {ATTENTION_BACKWARD, false, 1},
+    [FUSED_FLASH1_BACKWARD_CAUSAL] = {ATTENTION_BACKWARD, true, 1}};
+
+/* Returns the device whose measured attention the type follows, the A100 by default, and the peak in FLOP/s
+ * of the operands' type beside that device's. */
+static const MeasuredDevice *attention_device(const OperatorWork *work, const ClusterDeviceType *type,
+                                              double *peak) {
+    *peak = type->flops_per_second[work->type] * (type->measured ? type->measured_rate : 1);
+    return type->measured ? type->measured : measured_device_find("A100");
+}
+
+/* Returns the seconds of a step of fused attention: those of its product, 0 for other steps. Each product has
+ * as many FLOPs as rows x keys x size of a head. The two of a forward kernel, or the five of a backward one,
+ * together take the measured time. */
 static double attention_step_seconds(const OperatorWork *work, const ClusterDeviceType *type) {
     const ProductSize *product = &work->product;
     if (work->unit != OPERATOR_DOT || !(product->count > 0)) return 0;
-    bool is_first = work->fused >= FUSED_FIRST_FORWARD;
-    FusedKind kind = is_first ? work->fused - FUSED_FIRST_FORWARD + FUSED_FORWARD : work->fused;
+    const FlashKernel *kernel = &flash_kernels[work->fused];
     double head = fmin(fmin(product->m, product->n), product->k);
-    double length = sqrt(product->m * product->n * product->k / head);
+    double length = sqrt(product->m * product->n * product->k / head), peak;
     const AttentionSize size = {.batch = 1,
                                 .heads = product->count,
                                 .rows = length,
                                 .keys = length,
-                                .key_size = head,
-                                .is_causal = kind == FUSED_FORWARD_CAUSAL || kind == FUSED_BACKWARD_CAUSAL};
-    const MeasuredDevice *measured = type->measured ? type->measured : measured_device_find("A100");
-    double peak = type->flops_per_second[work->type] * type->measured_rate;
-    if (is_first) peak *= FIRST_FLASH_SHARE;
-    if (kind < FUSED_BACKWARD) return measured_attention_seconds(measured, ATTENTION_FORWARD, &size, peak);
-    return measured_attention_seconds(measured, ATTENTION_BACKWARD, &size, peak) / 2.5;
+                                .key_size = head, /* without a value_size: one product of the forward pass */
+                                .is_causal = kernel->is_causal};
+    const MeasuredDevice *device = attention_device(work, type, &peak);
+    if (kernel->flash_version == 1) peak *= FLASH_1_SHARE;
+    double seconds = measured_attention_seconds(device, kernel->pass, &size, peak);
+    return kernel->pass == ATTENTION_BACKWARD ? seconds / ATTENTION_BACKWARD_FLOPS : seconds;
 }
 
 /* Returns the seconds of the executor's kernel by blocks (executor/cpu/attention/), which has no class of
@@ -291,27 +305,8 @@ static double blocks_seconds(const OperatorWork *work, const ClusterDeviceType *
     return seconds + measured / (type->processors > 0 ? type->processors : 1);
 }
 
-double operator_seconds(const OperatorWork *work, const ClusterDeviceType *type) {
-    double measured, processors = type->processors > 0 ? type->processors : 1;
-    if (!work->is_run) return 0;
-    if (type->profile && work->step && find_measured(work, type->profile, PROFILE_RUN, &measured))
-        return measured / processors;
-    if (type->operators && work->step &&
-        operator_terms_seconds(&measured, type->operators, work->program, work->step))
-        return measured / processors;
-    if (type->profile && work->step && find_measured(work, type->profile, PROFILE_PROBE, &measured))
-        return measured / processors;
-    if (type->operators && work->step && work->attention.rows > 0) return blocks_seconds(work, type);
-    double launch = work->is_continued ? 0 : type->kernel_launch_seconds;
-    if (work->fused > FUSED_PLAIN) return launch + attention_step_seconds(work, type);
-    if (work->attention.rows > 0 && dtype_is_16bit_float(work->type)) { /* fused attention */
-        const MeasuredDevice *device = type->measured ? type->measured : measured_device_find("A100");
-        double peak = type->flops_per_second[work->type] * (type->measured ? type->measured_rate : 1);
-        return launch + fmax(attention_work_seconds(&work->attention, device, peak),
-                             work->bytes / type->memory_bytes_per_second);
-    }
-    if (type->measured && work->unit == OPERATOR_DOT && dtype_is_16bit_float(work->type))
-        return launch + measured_seconds(work, type);
+/* Returns the roofline (file head) after the launch. */
+static double roofline_seconds(const OperatorWork *work, const ClusterDeviceType *type) {
     double arithmetic = 0, memory = 0;
     if (work->flops > 0) {
         if (work->unit == OPERATOR_VECTOR) {
@@ -328,5 +323,83 @@ double operator_seconds(const OperatorWork *work, const ClusterDeviceType *type)
     if (work->bytes > 0)
         memory =
             work->bytes / (type->memory_bytes_per_second * cluster_efficiency(&type->memory, work->bytes));
-    return launch + (arithmetic > memory ? arithmetic : memory);
+    return arithmetic > memory ? arithmetic : memory;
+}
+
+/* A source of prices: sets the seconds of an operator on a device; false: the source has no price of it. */
+typedef bool PriceSource(double *seconds, const OperatorWork *work, const ClusterDeviceType *type);
+
+static bool profile_price(double *seconds, const OperatorWork *work, const ClusterDeviceType *type,
+                          ProfileSource source) {
+    if (!type->profile || !work->step) return false;
+    StepEvent event = {0};
+    bool is_known = step_event(&event, work->program, work->step) &&
+                    profile_seconds(type->profile, source, &event, work->flops + work->bytes, seconds);
+    text_free(&event.key);
+    if (is_known) *seconds /= type->processors > 0 ? type->processors : 1;
+    return is_known;
+}
+
+static bool price_by_run(double *seconds, const OperatorWork *work, const ClusterDeviceType *type) {
+    return profile_price(seconds, work, type, PROFILE_RUN);
+}
+
+static bool price_by_curves(double *seconds, const OperatorWork *work, const ClusterDeviceType *type) {
+    if (!type->operators || !work->step) return false;
+    if (!operator_terms_seconds(seconds, type->operators, work->program, work->step)) return false;
+    *seconds /= type->processors > 0 ? type->processors : 1;
+    return true;
+}
+
+static bool price_by_probe(double *seconds, const OperatorWork *work, const ClusterDeviceType *type) {
+    return profile_price(seconds, work, type, PROFILE_PROBE);
+}
+
+static bool price_by_blocks(double *seconds, const OperatorWork *work, const ClusterDeviceType *type) {
+    if (!type->operators || !work->step || !(work->attention.rows > 0)) return false;
+    *seconds = blocks_seconds(work, type);
+    return true;
+}
+
+static double launch_seconds(const OperatorWork *work, const ClusterDeviceType *type) {
+    return work->is_continued ? 0 : type->kernel_launch_seconds;
+}
+
+static bool price_by_fused_attention(double *seconds, const OperatorWork *work,
+                                     const ClusterDeviceType *type) {
+    if (work->fused <= FUSED_PLAIN) return false;
+    *seconds = launch_seconds(work, type) + attention_step_seconds(work, type);
+    return true;
+}
+
+static bool price_by_attention(double *seconds, const OperatorWork *work, const ClusterDeviceType *type) {
+    if (!(work->attention.rows > 0) || !dtype_is_16bit_float(work->type)) return false;
+    double peak;
+    const MeasuredDevice *device = attention_device(work, type, &peak);
+    *seconds = launch_seconds(work, type) + fmax(attention_work_seconds(&work->attention, device, peak),
+                                                 work->bytes / type->memory_bytes_per_second);
+    return true;
+}
+
+static bool price_by_product(double *seconds, const OperatorWork *work, const ClusterDeviceType *type) {
+    if (!type->measured || work->unit != OPERATOR_DOT || !dtype_is_16bit_float(work->type)) return false;
+    *seconds = launch_seconds(work, type) + measured_seconds(work, type);
+    return true;
+}
+
+static bool price_by_roofline(double *seconds, const OperatorWork *work, const ClusterDeviceType *type) {
+    *seconds = launch_seconds(work, type) + roofline_seconds(work, type);
+    return true;
+}
+
+double operator_seconds(const OperatorWork *work, const ClusterDeviceType *type) {
+    /* The first that has a price counts (operator.h). */
+    static PriceSource *const sources[] = {price_by_run,     price_by_curves,          price_by_probe,
+                                           price_by_blocks,  price_by_fused_attention, price_by_attention,
+                                           price_by_product, price_by_roofline};
+    double seconds = 0;
+    if (!work->is_run) return 0;
+    for (size_t s = 0; s < sizeof sources / sizeof *sources && !sources[s](&seconds, work, type); s++)
+        ;
+    return seconds;
 }

@@ -1,7 +1,16 @@
 /* Seconds of one step of a lowered program on one device.
  *
- * operator_work() describes the step; operator_seconds() takes, in this order, a measured event of the
- * device (profile.h), curves of its operator class (operator_terms.h), or the roofline:
+ * operator_work() describes the step. operator_seconds() takes the first of these prices that the operator
+ * has on the device:
+ *
+ *   1. its event in the profile, recorded by a run (profile.h)
+ *   2. the curves of its classes in the cluster file (operator_terms.h)
+ *   3. its event in the profile, recorded by a probe
+ *   4. the steps of its blocks, for attention by blocks on a device with curves
+ *   5. measured attention, for the steps of a fused kernel of the module (fused_kernels.h)
+ *   6. measured attention, for attention by blocks in 16-bit types (attention_work.h)
+ *   7. measured products, for a product of 16-bit types (cost/measured/measured_device.h)
+ *   8. the roofline:
  *
  *         seconds = launch + max(FLOPs / (peak e), bytes / (rate e))    e: efficiency at that size
  */
