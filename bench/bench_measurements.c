@@ -152,7 +152,7 @@ static double distance(const Run *a, const Run *b) {
 }
 
 static double kernel(const Run *a, const Run *b) {
-    return exp(-distance(a, b) / 2) + 1; /* and a common factor */
+    return exp(-distance(a, b) / 2) + 1; /* 1: a factor common to all runs */
 }
 
 /* Minus the expected improvement of the best time by a process over errors of the simulator. */

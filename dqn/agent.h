@@ -60,7 +60,7 @@ typedef struct AgentSettings {
     int32_t hidden[NETWORK_MAX_HIDDEN];
     bool double_q, dueling;
     bool noisy;           /* dense layers with learnt noise; epsilon may then be 0 */
-    int32_t atoms;        /* 0: the mean return; else 2 .. NETWORK_MAX_ATOMS of its distribution, */
+    int32_t atoms;        /* of the return's distribution, 2 .. NETWORK_MAX_ATOMS; 0: the mean return alone */
     double v_min, v_max;  /* the smallest and the largest return that the distribution represents */
     int32_t environments; /* alternating: 1 .. AGENT_MAX_ENVIRONMENTS */
     uint64_t seed;

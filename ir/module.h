@@ -45,7 +45,7 @@ typedef enum IrOpcodeFact {
     FACT_COMPILED = 1 << 8,        /* only in compiled modules */
     FACT_HOST = 1 << 9,            /* needs a channel to the host */
     FACT_PRODUCT = 1 << 10,        /* sums products of two arrays over contracted dimensions */
-    FACT_MATRIX_PRODUCT = 1 << 11, /* and every dimension is batch, free or contracted: no windows */
+    FACT_MATRIX_PRODUCT = 1 << 11, /* a product without windows: dimensions are batch, free or contracted */
     FACT_VIEW = 1 << 12,        /* the elements of the operand in the same order, of another shape at most */
     FACT_KEEPS_TYPES = 1 << 13, /* XLA compares its element types exactly: most only pass values on */
     FACT_SHARDABLE =

@@ -31,16 +31,16 @@ typedef struct Strategy {
                                     0: all of them */
     /* -- sums -- */
     bool rounds_parts;          /* sums over devices are in the type of products */
-    bool rounds_sums;           /* and those over micro-batches */
+    bool rounds_sums;           /* sums over micro-batches are in the type of products */
     bool all_reduces_gradients; /* gradients are all-reduced, also where the optimizer's state is stored in
                                    shards */
-    bool reduces_in_f32;        /* and in f32 */
+    bool reduces_in_f32;        /* 16-bit gradients are summed over devices in f32 */
     /* -- memory -- */
     int64_t gathered_size;   /* > 0: values with a last dimension of this size, the logits, are replicated on
                                 the tensor axis after their product */
     bool offloads_optimizer; /* optimizer state is in the host's memory */
     int64_t kept_bytes;      /* that the training system holds on each device outside of the step */
-    int64_t kept_outputs;    /* and on devices of the last stage */
+    int64_t kept_outputs;    /* the same on each device of the last stage, in addition */
 } Strategy;
 
 enum { STRATEGY_ALL_LAYERS = INT32_MAX };

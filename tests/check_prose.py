@@ -5,6 +5,9 @@ A sentence is marked if it has a word or form that the style guide replaces: a "
 that act like people, riddles by negation, words of the glossary's right column. A marker is a hint. The check keeps the
 share of marked sentences low: LIMITS, by kind.
 
+A comment behind a member or statement of C must be a complete phrase: none may end with a comma or in the middle of an
+enumeration, to be continued behind the next member.
+
   tests/check_prose.py [--list]    --list prints the marked sentences
 """
 # labels: cpu check
@@ -45,6 +48,8 @@ BEGINS = re.compile(r"^(?:What|Where|Whether|Who|Whose|Of|By|Those|Nothing|Nobod
 NOT_PROSE = re.compile(r"```.*?```|^ {4,}[^-\s][^\n]*$|^[|#][^\n]*$|\]\([^)\n]*\)", re.DOTALL | re.MULTILINE)
 COMMENT = re.compile(r"/\*(.*?)\*/|//([^\n]*)", re.DOTALL)
 REMARK = re.compile(r"(?:^[ \t]*#(?!!)[^\n]*\n)+", re.MULTILINE)
+TRAILING = re.compile(r"^[ \t]*[^\s/*#][^\n]*?[;,] */\*((?:[^*]|\*(?!/))*)\*/[ \t]*$", re.MULTILINE)
+UNFINISHED = re.compile(r"(?:,|\b(?:or|and|of|the))$")
 STRING = re.compile(r'(?:"(?:[^"\\\n]|\\.)*"\s*)+')
 
 
@@ -91,6 +96,15 @@ def read(path):
             yield "messages", message
 
 
+def unfinished_comments(path):
+    """Yields "path:line: comment" of comments behind members and statements that break off."""
+    text = path.read_text()
+    for match in TRAILING.finditer(text):
+        comment = re.sub(r"\s*\n\s*\*?\s*", " ", match.group(1)).strip()
+        if UNFINISHED.search(comment):
+            yield f"{path}:{text.count(chr(10), 0, match.start(1)) + 1}: {comment}"
+
+
 def main():
     os.chdir(os.environ.get("AUTOMAP_SOURCE", pathlib.Path(__file__).resolve().parent.parent))
     files = sorted(path for folder in FOLDERS for path in pathlib.Path(folder).rglob("*")
@@ -105,7 +119,10 @@ def main():
             count[key] += 1
             if MARK.search(sentence) or (kind in BY_FOLDER and BEGINS.match(sentence)):
                 marked[key].append(f"{path}: {sentence[:150]}")
-    failed = not files
+    unfinished = [row for path in files if path.suffix in (".c", ".h", ".cu") for row in unfinished_comments(path)]
+    for row in unfinished:
+        print(f"{row} (expected one complete phrase for each member)")
+    failed = not files or bool(unfinished)
     for kind, limit in LIMITS.items():
         keys = [key for key in count if key[0] == kind]
         rows = [row for key in keys for row in marked[key]]

@@ -32,7 +32,7 @@ bool fusion_groups_may_vanish(const PlanContext *context, int32_t instruction);
  * demand. */
 typedef struct FusionGroups {
     bool *is_from_memory; /* the reader takes the operand from memory: no fusion has both */
-    bool *is_paid;        /* and no other reader for which that is said reads it in the same step */
+    bool *is_paid;        /* `is_from_memory`, and no other such reader is in the same step */
     /* The reader may recompute the operand (FACT_RECOMPUTABLE): it then does not read the operand
      * from memory, and pays this fraction of the operand's bytes for the sources. */
     bool *is_recomputed;

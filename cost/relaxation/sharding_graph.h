@@ -76,7 +76,7 @@ AmStatus sharding_graph_create_mixed(ShardingGraph **model, Arena *arena, const 
 /* The kinds of tensors that are resharded. */
 typedef enum ShardingGraphPurpose {
     SHARDING_GRAPH_VALUES,  /* of the forward and backward pass: the step waits for them */
-    SHARDING_GRAPH_WEIGHTS, /* and other parameters, before they are read */
+    SHARDING_GRAPH_WEIGHTS, /* weights and other parameters, before they are read */
     SHARDING_GRAPH_UPDATES, /* gradients and updated weights */
     SHARDING_GRAPH_PURPOSES
 } ShardingGraphPurpose;

@@ -19,9 +19,9 @@ typedef struct SimulatedDevice {
     double hidden_seconds; /* of both: it computed and communicated at once */
     double idle_seconds;   /* waiting for other devices: the rest of the step */
     MemoryUse memory;
-    int64_t channel_bytes; /* slots of transfers that come in, besides */
-    int64_t kept_bytes;    /* and what the training system keeps (PlanStage) */
-    int64_t needed_bytes;  /* all: the peak of the allocation and these */
+    int64_t channel_bytes; /* slots of transfers that come in, outside `memory` */
+    int64_t kept_bytes;    /* what the training system keeps (PlanStage), outside `memory` */
+    int64_t needed_bytes;  /* the peak of the allocation, slots and kept bytes */
     int64_t limit_bytes;   /* the limit for plans: memory fraction times */
     int64_t memory_bytes;  /* the memory of the device */
     double flops;          /* that it computes, including work that other devices repeat */
@@ -71,8 +71,8 @@ typedef struct SimulatedSlice {
     double start, end;
     int32_t micro_batch;   /* in a loop over micro-batches of a one-stage plan; else 0 */
     double times;          /* runs of the step that this slice stands for */
-    const Program *entry;  /* the rank's whole program, */
-    int64_t channel_bytes; /* and its slots of transfers that come in */
+    const Program *entry;  /* the rank's program, which `executed` belongs to */
+    int64_t channel_bytes; /* slots of transfers that come in to the rank, in bytes */
 } SimulatedSlice;
 
 /* Receives every slice; the slices of one stream of a rank arrive in order. */

@@ -61,8 +61,8 @@ typedef struct MemoryTensor {
 enum { MEMORY_MOST_TENSORS = 10 };
 
 typedef struct MemoryPeak {
-    const Program *program;                    /* the innermost one that runs then, */
-    int32_t step;                              /* and its step */
+    const Program *program;                    /* the innermost program that runs at the peak */
+    int32_t step;                              /* the step of `program` at the peak */
     MemoryTensor tensors[MEMORY_MOST_TENSORS]; /* the largest, largest first */
     int32_t tensor_count;
 } MemoryPeak;

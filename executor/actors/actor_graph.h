@@ -64,7 +64,7 @@ typedef struct ActorWorker {
     int64_t last_step;  /* as this worker knows it */
     /* Odd: at work, or not yet begun; even: waiting, or finished. Grows with every change. */
     _Atomic int64_t activity;
-    atomic_bool is_finished; /* and reads no messages any more */
+    atomic_bool is_finished; /* the worker reads no more messages */
     const char *name;        /* of the graph's own workers, else NULL */
     pthread_t thread;
 } ActorWorker;

@@ -34,7 +34,7 @@ typedef struct CommCall {
     int32_t operand_count, result_count;
     const IrShape **operand_shapes, **result_shapes; /* local */
     void **operands, **results;
-    int64_t scratch_bytes; /* memory that the call needs while it is under way, */
+    int64_t scratch_bytes; /* size of `scratch`, which the call needs while it is under way */
     void *scratch;         /* aligned to 64; calls of one rank share it */
     void *prepared;        /* the back end's own */
 } CommCall;

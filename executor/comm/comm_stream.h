@@ -15,8 +15,8 @@ typedef struct CommBox {
     Dtype type;
     int64_t start, bytes;   /* in the stream */
     int64_t at, row_bytes;  /* of the first byte in the array; of each run of bytes */
-    int32_t rank;           /* dimensions that step from run to run, */
-    int64_t *sizes, *steps; /* [rank], steps in bytes; the last one is the fastest */
+    int32_t rank;           /* number of dimensions that step from run to run */
+    int64_t *sizes, *steps; /* [rank] of these dimensions, steps in bytes; the last one is the fastest */
 } CommBox;
 
 typedef struct CommStream {

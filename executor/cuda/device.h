@@ -47,7 +47,7 @@ typedef struct CudaKernelDevice {
     AmWarnings *warnings;            /* KernelOptions; or NULL */
     bool communicates;               /* the communication stream has work that is not joined yet */
     bool records;                    /* issued work is recorded in a graph and does not run */
-    bool record_failed;              /* and some of it could not be recorded */
+    bool record_failed;              /* some issued work could not be recorded */
     int64_t section;                 /* counts up where the communication stream is joined whole */
     struct CudaBlas *blas;           /* opened at the first use; else NULL */
     struct CudaDnn *dnn;

@@ -15,7 +15,7 @@ struct Feeds {
     Arena arena;
     const PlanContext *context; /* of the module as read, whose parameters files name */
     const PlanContext *used;    /* of the ranks' programs, whose parameters the callers name */
-    int32_t *first;             /* [count]: the first of those that parameter k consists of */
+    int32_t *first;             /* [count]: the first used parameter that is part of parameter k */
     int32_t *next;              /* [parameter used]: the next of the same parameter, or -1 */
     const RunOptions *options;
     FeedSource source;

@@ -15,7 +15,7 @@
 /* An operand or result whose address the iteration chooses (lowering/passes/places.h). */
 typedef struct PlacedAddress {
     void **address; /* in the call */
-    char *array;    /* that it is a part of */
+    char *array;    /* the array that it belongs to */
     const ProgramPlace *place;
     int64_t bytes; /* of the array */
 } PlacedAddress;

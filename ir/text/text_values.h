@@ -31,9 +31,9 @@ typedef struct IrAttributeRow {
     const ProtobufCMessageDescriptor *part_type;
     size_t inner; /* offset of the pointer to the real part in that one; 0: none */
     const ProtobufCMessageDescriptor *inner_type;
-    const ProtobufCEnumDescriptor *names; /* enumerations: their values' names, */
-    const char *prefix;                   /* less this, */
-    bool is_lower_case;                   /* in lower case; read in any */
+    const ProtobufCEnumDescriptor *names; /* enumerations: the names of their values; else NULL */
+    const char *prefix;                   /* start of these names that the text leaves out; NULL: none */
+    bool is_lower_case;                   /* the text has the names in lower case; read in any case */
     const char *opcodes;                  /* separated by blanks; NULL: any */
     bool is_of_functions;                 /* only of opcodes of one operand with FACT_TRANSCENDENTAL */
     bool is_always_written;

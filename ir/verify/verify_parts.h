@@ -42,7 +42,7 @@ enum {
 typedef struct VerifyRow {
     VerifyFunction *function;
     uint8_t operands; /* the set of types that every operand must be in */
-    uint8_t result;   /* and the result */
+    uint8_t result;   /* the set of types that the result must be in */
     uint8_t fewest;   /* operands, of opcodes that take any number */
 } VerifyRow;
 

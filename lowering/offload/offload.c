@@ -16,7 +16,7 @@ typedef struct HostArray {
 typedef struct Offloader {
     Program *program;
     Arena *arena;
-    int32_t *viewed;  /* [value]: itself, or the value that it is a view of */
+    int32_t *viewed;  /* [value]: itself, or the value behind a view */
     int32_t *read_at; /* [value]: the first step that reads it or a view of it, or NO_STEP */
     int32_t *made_at; /* [value]: the step that makes it, or NO_STEP */
     int32_t *renamed; /* [value]: the copy on the device; itself where there is none */

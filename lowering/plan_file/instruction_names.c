@@ -69,7 +69,8 @@ static int compare_uses(const void *left, const void *right) {
 /* Orders the weights by the depth of the first forward arithmetic operator that reads each. */
 static AmStatus rank_weights(NameBuilder *self, Arena *arena, AmError *error) {
     int32_t count = self->names->count, parameters = self->roles->parameter_count, weights = 0;
-    int32_t *carried = ARENA_ARRAY(arena, int32_t, count + 1); /* the weight that a value is a view of */
+    int32_t *carried =
+        ARENA_ARRAY(arena, int32_t, count + 1); /* the weight behind a value that is a view; -1: none */
     WeightUse *uses = ARENA_ARRAY(arena, WeightUse, parameters + 1);
     self->rank = ARENA_ARRAY(arena, int32_t, parameters + 1);
     self->by_rank = ARENA_ARRAY(arena, int32_t, parameters + 1);

@@ -89,7 +89,7 @@ static double transfer_seconds(const PipelineCutter *self, const Stage *stage) {
 static double memory_of(const PipelineCutter *self, const Stage *stage, int32_t s) {
     int32_t iterations = schedule_kept_for_backward(self->shared.stage_count, s, self->shared.micro_batches);
     int32_t devices = stage->end_device - stage->first_device;
-    double weights = stage->end->weight_bytes - stage->first->weight_bytes; /* and their gradients */
+    double weights = stage->end->weight_bytes - stage->first->weight_bytes; /* of gradients, too */
     double kept = stage->end->kept_bytes - stage->first->kept_bytes;
     return 2 * weights + stage->end->state_bytes - stage->first->state_bytes +
            kept * iterations / self->shared.micro_batches / devices;

@@ -33,10 +33,10 @@ typedef struct SweepTensor {
 /* The module rewritten for a number of micro-batches. */
 typedef struct SweepContext {
     const PlanContext *context;
-    PlanContext *owned; /* the same, where it is not the whole module's */
+    PlanContext *owned; /* `context` where this sweep created it; else NULL */
     int32_t micro_batches;
     bool has_stages; /* the backward pass has iterations of its own */
-    bool alternates; /* and they may alternate with those of the forward pass */
+    bool alternates; /* iterations of both passes may alternate */
     Arena arena;
     StageProblem *problem; /* class sets; of all meshes the same, as there are no pins */
     SweepTensor *tensors;  /* [tensor_count], by size */

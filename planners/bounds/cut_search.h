@@ -102,8 +102,8 @@ void class_seconds_add(ClassSeconds *sum, const ClassSeconds *seconds);
 /* A stage of some width between two states. */
 typedef struct Step {
     int32_t stage, width, from, to;
-    double weights[COUNTS]; /* of a second of each pass and order there */
-    double across[COUNTS];  /* and of items across a border */
+    double weights[COUNTS]; /* of a second of each pass and order on the stage */
+    double across[COUNTS];  /* of a second of items across a border */
 } Step;
 
 /* The least weight of a second of one pass and order on stages of a width, or across their borders. */

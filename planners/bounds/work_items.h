@@ -38,7 +38,7 @@ typedef enum BoundOrder {
 
 typedef struct BoundItem {
     OperatorWork work; /* of the whole batch on one device */
-    double seconds;    /* or, if it is not executed, its least time there */
+    double seconds;    /* of `work`; the least time on one device if it is not executed */
     double sum_bytes;  /* of its result, if that is a weight's gradient summed over the batch */
     int32_t group;     /* or -1 */
     bool is_backward;

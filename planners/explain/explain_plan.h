@@ -70,7 +70,7 @@ typedef struct ExplainedStage {
     struct {
         int32_t rank;
         MemoryUse use;
-        int64_t channel_bytes; /* transfer slots, */
+        int64_t channel_bytes; /* slots of transfers */
         int64_t kept_bytes;    /* bytes that the training system keeps */
         int64_t needed_bytes, limit_bytes,
             memory_bytes; /* the peak with them; the limit; the device's memory */

@@ -108,9 +108,9 @@ typedef struct ShareCandidate {
 typedef struct ShareClimb {
     const ShareSearch *search;
     Arena *arena;
-    const Plan *plan; /* best so far: the given one, or */
-    Plan *found;
-    MemoryFit fit; /* of that */
+    const Plan *plan; /* best so far: the given plan or `found` */
+    Plan *found;      /* the best of the candidates; NULL: none is better than the given plan */
+    MemoryFit fit;    /* of `plan` */
     int64_t evaluations;
     int32_t axis;
     SharedStage *stages;                      /* [plan->stage_count] */

@@ -11,10 +11,10 @@
 #include "planners/problem/search_watch.h"
 #include "planners/single_stage/single_stage_state.h"
 
-/* The parts of a baseline besides the batch: the classes of the model axis, */
+/* The splits of a baseline beside the batch. */
 typedef struct BaselineForm {
-    bool splits_model, splits_sequence; /* without the model: context parallelism */
-    uint8_t storage;                    /* kinds of storage where the batch is */
+    bool splits_model, splits_sequence; /* a sequence without the model is context parallelism */
+    uint8_t storage; /* number of storage kinds (ZeRO stage) on axes that split the batch */
 } BaselineForm;
 
 static const BaselineForm baseline_forms[BASELINE_COUNT] = {[BASELINE_MEGATRON] = {.splits_model = true},
@@ -115,8 +115,8 @@ static bool is_baseline_mesh(const SingleStageSearch *self, Baseline baseline, c
 
 /* A baseline on one mesh. */
 typedef struct MeshPrice {
-    Plan *plan;         /* NULL: none, */
-    const char *reason; /* for this reason, or because the mesh is not the baseline's */
+    Plan *plan;         /* NULL: the baseline has no plan on this mesh */
+    const char *reason; /* the reason without a plan; NULL: the mesh is not one of the baseline */
     MemoryFit fit;
     bool is_priced;
 } MeshPrice;

@@ -89,7 +89,7 @@ static AmStatus explore_problem(const Exploration *exploration, const Screening 
      * at least. */
     if (problem_must_stop(problem)) return AM_OK;
     if (!exploration->has_reference || screening->count == 0) {
-        PlanPrice unsplit; /* but for the pins */
+        PlanPrice unsplit; /* splits nothing beside the pins */
         TRY(problem_price(problem, &nothing, &unsplit, error));
     }
     if (options->request->space.initial && !problem_must_stop(problem))

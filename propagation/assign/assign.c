@@ -371,7 +371,7 @@ static bool is_private_partial(const Assigner *self, const double *best, int32_t
 typedef struct AxisPlacement {
     double *best;     /* cheapest finish at or above i; < 0: not P */
     bool *may_carry;  /* i can use its P operands without a reduction */
-    bool *carry_wins; /* and finishing at i is cheaper than above */
+    bool *carry_wins; /* i may carry, and finishing at i is cheaper than above */
     bool *carried;    /* i's user takes i's result unfinished */
     bool *is_f32_sum; /* i is of a 16-bit type, and its parts are in f32 */
 } AxisPlacement;

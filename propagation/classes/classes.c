@@ -21,8 +21,8 @@
 typedef struct Node {
     int32_t parent, next, set_size;
     int32_t array, array_rank; /* first node and rank of its tensor */
-    bool is_spatial;           /* of a set: a window that overlaps ties it, */
-    bool has_weight;           /* a weight has a dimension in it */
+    bool is_spatial;           /* of a set: an overlapping window ties its dimensions */
+    bool has_weight;           /* of a set: a weight has a dimension in it */
 } Node;
 
 /* Properties collected for each set, under its root. */

@@ -168,7 +168,7 @@ typedef struct Plan {
     PlanDevicePrediction *predicted; /* per device across stages, in order */
     int32_t device_count;
     bool is_for_jax; /* its memory is that of automap_jax.run, which holds less than automap's program */
-    bool is_changed; /* read from a file whose decisions are not those that `predicted` is of */
+    bool is_changed; /* read from a file whose decisions differ from those of `predicted` */
     /* how it was found */
     const char *searcher, *space;
     PlanOrigin origin;                       /* the part of the search that found it */
@@ -203,12 +203,12 @@ typedef struct PlanContext {
     /* Derived contexts (micro_batches.h, recompute.h). */
     const struct PlanContext *whole; /* is the source or rewritten context; NULL: this one is not derived */
     const struct PlanContext *base;  /* has the module that was changed: `whole`, or one that recomputes */
-    int32_t *original;               /* [instruction]: the one of `whole`, or of `unfused`, that it serves */
-    int32_t micro_batches;           /* 1: recomputation alone; 0: not derived */
-    uint32_t relaxations;            /* bits by Relaxation: those that the micro-batches needed */
-    uint32_t allowed_relaxations;    /* bits by Relaxation: those that the settings allowed */
-    bool separate_backward;          /* the requested setting */
-    PlanRecomputation recompute;     /* as in PlanStage, across stages */
+    int32_t *original; /* [instruction]: its number in `whole`, or in `unfused` where attention is fused */
+    int32_t micro_batches;        /* 1: recomputation alone; 0: not derived */
+    uint32_t relaxations;         /* bits by Relaxation: those that the micro-batches needed */
+    uint32_t allowed_relaxations; /* bits by Relaxation: those that the settings allowed */
+    bool separate_backward;       /* the requested setting */
+    PlanRecomputation recompute;  /* as in PlanStage, across stages */
 
     /* Rewritten contexts. */
     struct PlanContext *source; /* has the module as read and owns this one; NULL: not rewritten */

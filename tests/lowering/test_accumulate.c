@@ -176,7 +176,7 @@ static void test_a_carried_sum_stays_in_its_place(void **state) {
         if (module.program->instructions[i].opcode == IR_WHILE)
             body = module.program->instructions[i].regions.programs[0];
     assert_non_null(body);
-    assert_int_equal(body->execution.step_count, 2); /* the counter, and */
+    assert_int_equal(body->execution.step_count, 2); /* the counter and one fusion */
     assert_int_equal(count_steps(body, 3), 1);
     int32_t in_place = 0;
     for (int32_t k = 0; k < body->execution.update_count; k++)

@@ -32,9 +32,9 @@ enum {
     MOST_ROWS = 384,        /* of a block */
     DEPTH_BLOCK = 2048,     /* products of a stretch */
     MOST_SEGMENTS = 128,    /* of a stretch */
-    FEW_FEATURES = 64,      /* with which images are copied with their padding, */
-    MOST_GROWTH = 4,        /* if that makes them at most so much larger, */
-    FREE_PADDING = 1 << 16, /* but for so many elements in all */
+    FEW_FEATURES = 64,      /* images of at most so many features may be copied with their padding */
+    MOST_GROWTH = 4,        /* most growth of an image by such a copy, as a factor */
+    FREE_PADDING = 1 << 16, /* elements of all copies up to which any growth is allowed */
 };
 
 /* Shares of the second-level cache, in bytes. */

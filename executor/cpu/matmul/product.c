@@ -25,8 +25,8 @@ enum {
     LEAST_ROWS = 4,     /* with fewer a tile is mostly empty */
     LEAST_WIDTH = 8,
     TOGETHER = 16,     /* depths of rows that lie side by side */
-    PAYING_PANELS = 8, /* so many panels pay for packing rows, */
-    PAYING_GROUPS = 7, /* so many groups of rows for packing columns */
+    PAYING_PANELS = 8, /* least number of panels that pays for packing rows */
+    PAYING_GROUPS = 7, /* least number of groups of rows that pays for packing columns */
 };
 
 /* Narrow products with fewer multiplications are small ones. */

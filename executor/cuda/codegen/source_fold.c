@@ -16,9 +16,9 @@
 
 enum {
     MOST_COLUMNS = 32,
-    LANE_ELEMENTS = 4,   /* that a lane should have before there are more lanes, */
-    MORE_ELEMENTS = 16,  /* or rather these, where there are results enough */
-    PART_ELEMENTS = 8,   /* that a lane should have before there are more parts */
+    LANE_ELEMENTS = 4,   /* least number per lane that pays for more lanes */
+    MORE_ELEMENTS = 16,  /* the same number where results fill the device */
+    PART_ELEMENTS = 8,   /* least number per lane that pays for more parts */
     ENOUGH_BLOCKS = 512, /* that fill a large device */
 };
 

@@ -69,9 +69,9 @@ typedef struct Operation {
     const char *name;            /* counted when it has run; NULL: not counted */
     const void *group;           /* see stand_in.h */
     CUgraph graph;               /* the launched graph, or NULL */
-    Queue *queue;                /* a wait: for this queue, */
-    int32_t lane;                /* or if that is NULL for this lane of the same graph, */
-    int64_t position;            /* to have done so many operations */
+    Queue *queue;                /* of a wait: the queue to wait for; NULL: `lane` */
+    int32_t lane;                /* of a wait without a queue: the lane of the same graph to wait for */
+    int64_t position;            /* of a wait: the number of operations that must be done there */
 } Operation;
 struct Queue {
     Operation *operations; /* those from `first` up to `end` */

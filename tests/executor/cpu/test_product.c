@@ -75,7 +75,7 @@ static void for_each_kind(void (*test)(const TileKind *tile)) {
 static void check_sizes(const TileKind *tile) {
     static const int64_t sizes[][3] = {
         {4, 48, 1},   {5, 49, 7},    {8, 64, 16},  {9, 129, 33}, {33, 96, 20}, {64, 200, 5}, {17, 80, 400},
-        {70, 16, 30}, {200, 100, 9}, {6, 800, 11}, /* and small ones */
+        {70, 16, 30}, {200, 100, 9}, {6, 800, 11}, /* small ones follow */
         {1, 1, 1},    {5, 5, 4},     {16, 4, 16},  {4, 16, 17},  {3, 70, 33},  {15, 31, 6},  {2, 9, 1000}};
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
         for (int32_t layout = 0; layout < 8; layout++) {
