@@ -163,7 +163,8 @@ static AmStatus convert(const char *input, const char *output, const ReportCall 
     if (is_mixed && is_folder)
         return am_fail(error, AM_ERROR_USAGE, input, "mixed-precision: this is a folder (expected a module)");
     if (!is_mixed && option_has(call->options, "roles"))
-        return am_fail(error, AM_ERROR_USAGE, "", "roles: expected mixed-precision, which reads them");
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "roles: no effect on this conversion (expected mixed-precision, too)");
     if (is_mixed) return convert_mixed(input, output, call, error);
     if (is_folder) return convert_checkpoint(input, output, call, error);
     IrModule *module;

@@ -168,8 +168,12 @@ static AmStatus add_points(AcesoTable *self) {
             continue;
         }
         double flops = 2 * tokens * row->weights / F16_BYTES;
-        if (flops / forward > peak || 2 * flops / backward > peak)
-            return fail_at(self, row->place, "products below the peak of --device-type");
+        double most = fmax(flops / forward, 2 * flops / backward);
+        if (most > peak)
+            return am_fail_at(self->error, AM_ERROR_INPUT, self->file->name, self->file->data,
+                              self->file->length, row->place,
+                              "a product of %.4g TFLOP/s (expected at most %.4g TFLOP/s, the f16 peak of %s)",
+                              most / 1e12, peak / 1e12, import->device_type);
         import_curve_add(&import->products, flops, flops / forward / peak);
         import_curve_add(&import->products, flops, 2 * flops / backward / peak);
     }

@@ -132,11 +132,14 @@ AmStatus verify_ragged_dot(const Verifier *verifier, const IrInstruction *instru
     if (is_free) {
         group = numbers->rhs_group_dimensions[0];
         TRY(verify_dimensions(verifier, instruction, &group, 1, rhs->rank, "rhs_group_dims"));
-        if (int_list_contains(pairs.right, pairs.count, group) || rhs->dimensions[group] != count) {
+        if (int_list_contains(pairs.right, pairs.count, group))
             return verify_refuse(verifier, instruction,
-                                 "its group dimension %lld is paired or has not the size %lld",
-                                 (long long)group, (long long)count);
-        }
+                                 "its group dimension %lld is also a batch or contracting dimension",
+                                 (long long)group);
+        if (rhs->dimensions[group] != count)
+            return verify_refuse(verifier, instruction,
+                                 "its group dimension %lld has size %lld, expected %lld", (long long)group,
+                                 (long long)rhs->dimensions[group], (long long)count);
     } else if (!is_batch) {
         sizes[expected.rank++] = count;
     }

@@ -79,7 +79,8 @@ AmStatus plan_ranks_beside(PlanRanks *ranks, Arena *arena, const PlanContext *co
     for (int32_t p = 0; p < parts->stage_count; p++) {
         const PlanStage *stage = &parts->stages[p];
         if (stop && stop_wanted(stop))
-            return am_fail(error, AM_INTERRUPTED, "", "interrupted while a plan was completed");
+            return am_fail(error, AM_INTERRUPTED, "",
+                           "interrupted while the shardings of a stage were assigned");
         bool is_known = known && memcmp(stage, &known->parts->stages[p], sizeof *stage) == 0;
         if (is_known) ranks->assignments[p] = known->assignments[p];
         else TRY(assign_part(ranks, arena, p, error));

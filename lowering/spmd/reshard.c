@@ -167,8 +167,8 @@ static AmStatus emit_step_in_blocks(Lowering *self, int32_t i, int32_t leaf, con
     if (!dimensions) return am_fail_memory(error, IR_MAX_RANK);
     if (!view_in_blocks(&view, dimensions, global, from, step->state))
         return am_fail(error, AM_ERROR_INPUT, self->module->source,
-                       "lowering %s: a tensor of %d dimensions cannot be cut in blocks",
-                       self->module->instructions[i].name, global->rank);
+                       "lowering %s: cut in blocks, its %d dimensions may become more than %d",
+                       self->module->instructions[i].name, global->rank, IR_MAX_RANK);
     SbpState before = state_in_view(mesh, &view, from);
     ReshardStep seen = *step;
     seen.state = state_in_view(mesh, &view, step->state);
@@ -208,7 +208,8 @@ static AmStatus follow_path(Lowering *self, int32_t i, int32_t leaf, const IrSha
     const ReshardPath *path =
         lower_memo_path(self->memo, self->arena, self->program->mesh, global, state, before);
     if (!path)
-        return am_fail(error, AM_ERROR_INTERNAL, self->module->source, "lowering %s: no way to box its value",
+        return am_fail(error, AM_ERROR_INTERNAL, self->module->source,
+                       "lowering %s: cannot reshard its value, no steps lead to the state of its reader",
                        self->module->instructions[i].name);
     for (int32_t k = 0; k < path->count; k++) {
         const ReshardStep *step = &path->steps[k];

@@ -247,7 +247,10 @@ static const Case cases[] = {
      "it has 2 ragged dimensions, expected 1"},
     {"f32[6,4] ragged-dot(r6, h2, s3), lhs_contracting_dims={1}, rhs_contracting_dims={1}, "
      "lhs_ragged_dims={0}, rhs_group_dims={0}",
-     "its group dimension 0 is paired or has not the size 3"},
+     "its group dimension 0 has size 2, expected 3"},
+    {"f32[6,4] ragged-dot(r6, h2, gs), lhs_contracting_dims={1}, rhs_contracting_dims={1}, "
+     "lhs_ragged_dims={0}, rhs_group_dims={1}",
+     "its group dimension 1 is also a batch or contracting dimension"},
     {"f32[6,5] ragged-dot(r6, h2, gs), lhs_contracting_dims={1}, rhs_contracting_dims={1}, "
      "lhs_ragged_dims={0}, rhs_group_dims={0}",
      "found the shape f32[6,5], expected f32[6,4]"},
