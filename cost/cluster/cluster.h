@@ -123,8 +123,8 @@ double cluster_efficiency(const ClusterCurve *curve, double size);
 const ClusterDeviceType *cluster_device_type(const Cluster *cluster, int32_t device);
 /* Returns whether there are devices of several types; a part may have types of which it has no device. */
 bool cluster_is_mixed(const Cluster *cluster);
-/* Returns the link that a group of devices on so many servers has between them; -1: it is not one link
- * alone. */
+/* Returns the link that joins the devices of a group on `servers` servers. -1: not one link, because the
+ * links of servers differ or the cluster file has a topology. */
 int32_t cluster_group_link(const Cluster *cluster, int32_t servers);
 /* Returns the link that joins two devices; -1 for a device and itself. */
 int32_t cluster_link_between(const Cluster *cluster, int32_t a, int32_t b);

@@ -69,16 +69,16 @@ struct ShardingGraphFold {
     Cell *cells;        /* scratch: as many */
 };
 
-/* Numbers keys in the order of their first use. */
+/* Numbers of keys, in the order of their first use. */
 typedef struct NumberTable {
     uint64_t *keys; /* open addressing; 0: empty */
     int32_t *numbers;
     int32_t capacity, count;
 } NumberTable;
 
-/* Opens numbers, in the arena, for at most so many keys. false: no memory. */
+/* Opens an empty table for at most `most` keys, in the arena. Returns false if there is no memory. */
 bool number_table_open(NumberTable *self, Arena *arena, int32_t most);
-/* Returns the number of a key: the next one where it is new. */
+/* Returns the number of a key; a new key gets the next number, from 0. */
 int32_t number_table_find(NumberTable *self, uint64_t key);
 
 /* Computes phi of a class: its cost and all that is sent to it. Returns gamma. */

@@ -36,8 +36,8 @@
 /* The remainder of an action: a number of stages on the layers from a place and the units from one
  * on. */
 typedef struct CutAgentRest {
-    double estimate; /* its length where a single stage is left */
-    bool is_known;   /* that is: the network is not asked */
+    double estimate; /* of its length (file head) */
+    bool is_known;   /* a single stage is left: `estimate` is its length, and the network is not evaluated */
     bool is_valued;  /* output is valid: evaluated by the network, or known */
     double output;
     float features[CUT_AGENT_FEATURES];
@@ -50,11 +50,11 @@ typedef struct CutAgentCandidate {
     CutAgentRest *rest;
 } CutAgentCandidate;
 
-/* The rests of a problem, each filled when it is first a candidate's. */
+/* The rests of a problem. Each is filled when the first candidate needs it. */
 typedef struct CutAgentTable {
     Arena *arena;
-    /* next[(left, unit, place)]: the nearest place from `place` on from which `left` stages on the units from
-     * `unit` on can be finished; count + 1: none. */
+    /* [(left, unit, place)]: the first place at or after `place` where `left` more stages fit into memory:
+     * they have all layers from there and all units from `unit`. count + 1: there is no such place. */
     uint8_t *next;
     double *balanced;     /* [(left, unit, place)]: features_balanced_length(), 0: not computed yet */
     CutAgentRest **rests; /* likewise, NULL: not filled yet */

@@ -25,8 +25,8 @@ typedef struct TrainerReader {
     int32_t sizes[TRAINER_AXES];
     int32_t zero_level;
     bool splits_sequence;
-    int32_t *layers;    /* [part] how many */
-    int32_t recomputed; /* the most first layers of a part */
+    int32_t *layers;    /* [part]: number of its layers */
+    int32_t recomputed; /* the first layers of each part, which are recomputed: the most of any part */
     bool recomputes_all;
     uint32_t recomputed_modules; /* LayerModule; 0: whole layers */
     AmError *error;

@@ -17,12 +17,13 @@ enum {
     POLISH = 24         /* evaluations of a climb from a slower plan */
 };
 
-/* A change that goes from a part or stage to another one. */
+/* A change between two places: work that moves from part `from` of the pipeline to part `to` (shifts), or the
+ * axis priorities of stage `from` on stage `to` (copies). */
 typedef struct Exchange {
     int32_t from, to;
 } Exchange;
 
-/* Around one plan. */
+/* The restarts around one plan. */
 typedef struct Restarts {
     PlanClimb *climb;
     ClimbBase *base;

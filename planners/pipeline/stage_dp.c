@@ -337,7 +337,8 @@ static void search_limits(StageDp *self) {
     self->found.least = fmin(self->found.least, best);
 }
 
-/* Searches one number of replicas of the stages with numbers of devices after another. */
+/* Searches each number of replicas. Pins may set the devices of one replica of a stage: R replicas then have
+ * R times these. Without such pins one search covers all places. */
 static void search_replicas(StageDp *self) {
     const LayerCosts *costs = self->model->costs;
     int32_t least = 0;

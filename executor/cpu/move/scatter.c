@@ -13,12 +13,14 @@
 
 enum { MOST_OPERANDS = 16 };
 
-/* One of the operands, with its updates. */
+/* An operand and its updates. */
 typedef struct Scattered {
     int64_t element_bytes, operand_bytes;
-    /* In the scratch memory, after the program's. */
-    int64_t current_at, update_at;
-    int64_t made_at; /* one operand: current_at; several: a new value may depend on the old ones of all */
+    /* Offsets in the scratch memory, behind that of the element program. */
+    int64_t current_at; /* current values of the operand */
+    int64_t update_at;
+    int64_t
+        made_at; /* new values, where several operands have them: each may depend on the old ones of all */
 } Scattered;
 
 typedef struct ScatterKernel {
