@@ -176,11 +176,10 @@ test_fuzzers() {
       echo "NAME: $(grep -o "Done .*" build-asan/NAME.log)"'
 }
 
-# The programs that start threads: ranks, searches, parallel loops; without those whose head comment excludes them.
+# The programs with the label "threads" in their first lines (cmake/AutomapTests.cmake).
 test_threads() (
   unset AUTOMAP_FULL
-  names=$(grep -lE '"(executor/(comm/(comm|channel)|run/run|actors/actors|data/feed|cpu/team)|tests/support/(actor_|(runner|loop|comm|region|training|process|split|plan|transfer|micro_batch|checkpoint)_case)|planners/(plan_search|problem/search|single_stage/single_stage_search)|base/system/parallel)' -r tests --include='test_*.c' |
-    xargs grep -L '^/\* thread sanitizer: no' | xargs -n1 basename -s .c | grep -vE '_mpi$|^test_(cuda|generated|embedded)_')
+  names=$(grep -lx '/\* labels: threads \*/' -r tests --include='test_*.c' | xargs -n1 basename -s .c)
   targets=$names configure_and_build build-tsan "${sanitized[@]}" "$(quick_linker)" -DAUTOMAP_SANITIZE=thread &&
     run_tests build-tsan -R "^($(paste -sd '|' <<<"$names"))\$"
 )

@@ -13,7 +13,8 @@
 #                         and AUTOMAP_LIBRARY in the environment
 #
 # A program of more than four seconds has its time in its first lines, "/* cost: 60 seconds */". It is started early,
-# and its label "long" excludes it from ./test.sh --quick.
+# and its label "long" excludes it from ./test.sh --quick. A program with "/* labels: threads */" in its first lines
+# also runs under the thread sanitizer.
 #
 # A script states its needs in its first lines: "# labels: cpu e2e" (default
 # "cpu e2e", and "jax e2e" for .py) and "# timeout: 300" (seconds, default 300). Those that take long say
@@ -75,6 +76,10 @@ foreach(source ${UNIT_TESTS})
   file(STRINGS ${source} cost LIMIT_INPUT 2000 LIMIT_COUNT 1 REGEX "^/\\* cost: [0-9]+ seconds \\*/$")
   if(cost MATCHES "([0-9]+)")
     set_tests_properties(${name} PROPERTIES LABELS "${kind};unit;long" COST ${CMAKE_MATCH_1})
+  endif()
+  file(STRINGS ${source} labels LIMIT_INPUT 2000 LIMIT_COUNT 1 REGEX "^/\\* labels: threads \\*/$")
+  if(labels)
+    set_property(TEST ${name} APPEND PROPERTY LABELS threads)
   endif()
   if(AUTOMAP_HAVE_CUDA AND name MATCHES "^test_generated_")
     # NVRTC's results are kept from run to run, apart from a user's.

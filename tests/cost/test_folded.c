@@ -3,7 +3,6 @@
  * last bit: that of the search, the simulation with all iterations folded, and one that walks every
  * step of every iteration; the collectives of the program are added up here a fourth time. Covers
  * every model with AUTOMAP_FULL=1. */
-/* thread sanitizer: no, other tests run the same threads */
 /* cost: 10 seconds */
 #include <dirent.h>
 #include <math.h>

@@ -1,7 +1,6 @@
 /* The sharding graph and its bound, compared with the lowered program of random plans: the model's
  * cost of a plan never exceeds its price, and no plan costs less than the bound. On trees the bound
  * is the optimum, found by brute force. */
-/* thread sanitizer: no, other tests run the same threads */
 /* cost: 10 seconds */
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* Conditionals planned through their branches: split over devices they give one device's results
  * for either branch, with collectives inside. */
+/* labels: threads */
 #include <stdio.h>
 
 #include "tests/support/split_case.h"

@@ -1,5 +1,6 @@
 /* Gathers of stored weights begin before the steps that precede their users, within a limit, and no
  * other instruction moves: on random programs, and on a model whose weights are stored in shards. */
+/* labels: threads */
 #include "tests/support/model_case.h"
 
 #include "base/random.h"

@@ -1,6 +1,7 @@
 /* Factors with halos: slices, pads, concatenations, reversals, convolutions and windows with a
  * split dimension give one device's results, bit for bit, with split operands and replicated
  * operands. */
+/* labels: threads */
 /* cost: 5 seconds */
 #include <stdio.h>
 

@@ -1,6 +1,5 @@
 /* Training steps of image models whose positions are split: the losses and the
  * state of one device, with halos in both passes. */
-/* thread sanitizer: no, other tests run the same threads */
 /* cost: 9 seconds */
 #include "lowering/spmd/lower.h"
 #include "tests/support/runner_case.h"

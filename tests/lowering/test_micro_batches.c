@@ -1,6 +1,7 @@
 /* Micro-batches: modules rewritten to run in parts of the batch. All numbers are small integers, so
  * that every number of micro-batches, on any mesh, equals the original module bit for bit; modules
  * that cannot be split exactly are refused. */
+/* labels: threads */
 /* cost: 4 seconds */
 #include "lowering/micro_batch/micro_batches.h"
 #include "tests/support/loop_case.h"

@@ -1,4 +1,5 @@
 /* Plan files round-trip byte for byte; what JAX cannot hold is refused. */
+/* labels: threads */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

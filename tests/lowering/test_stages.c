@@ -1,5 +1,6 @@
 /* Stages: plans that are cut anywhere among the forward operators give the losses of one device, and
  * operators, weights and updates are where the method says. */
+/* labels: threads */
 /* cost: 15 seconds */
 #include "lowering/micro_batch/micro_batches.h"
 #include "lowering/spmd/ranks.h"

@@ -2,6 +2,7 @@
  * axes, shapes that divide and that do not. Disjoint sets are lowered on both
  * sides and run by threads, on integers; overlapping ones are put together from
  * their pieces on the host. Bytes moved are those of OneFlow's table 2. */
+/* labels: threads */
 /* cost: 23 seconds */
 #include "tests/support/sample.h"
 #include "tests/support/transfer_case.h"

@@ -1,7 +1,6 @@
 /* Estimates approximate the sharding graph's cost of the same plan with decisions for a part of the
  * module, and a screened search begins with better plans than the baselines. A climb prices the least
  * estimates first. Screening and the memory of ranks end at a deadline. */
-/* thread sanitizer: no, other tests run the same threads */
 #include <math.h>
 
 #include "tests/support/problem_case.h"

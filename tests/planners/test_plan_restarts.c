@@ -1,6 +1,7 @@
 /* Restarts from a plan: a larger cap prices all that a smaller one does, and none is exceeded. From the plan
  * of a search, which no single change improves, they find a faster one. Shifts move one unit between parts
  * that are not neighbours. */
+/* labels: threads */
 /* cost: 10 seconds */
 #include "tests/support/model_case.h"
 #include "tests/support/sample.h"

@@ -1,7 +1,6 @@
 /* Searchers against exhaustive search on generated training steps: multi-layer
  * perceptrons of random widths on clusters of random speeds, small enough to
  * enumerate every plan. */
-/* thread sanitizer: no, other tests run the same threads */
 /* cost: 5 seconds */
 #include "lowering/spmd/lower.h"
 #include "tests/support/sample.h"

@@ -1,5 +1,6 @@
 /* The state of a search for observers: counts, the best time, limits; a watched search finds the same plan.
  */
+/* labels: threads */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

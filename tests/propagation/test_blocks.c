@@ -1,6 +1,7 @@
 /* Dimensions that are cut in blocks: q, k and v of one projection, gate and up of
  * another. Split between heads, or in every half, a fused projection moves
  * nothing but the sums that a projection of its own would. */
+/* labels: threads */
 #include "tests/support/split_case.h"
 
 #define MLP                                                                             \

@@ -1,5 +1,6 @@
 /* Partial values through operators: operators that carry them reduce once, afterwards, and give one
  * device's results bit for bit; other operators do not get them. */
+/* labels: threads */
 #include <stdio.h>
 
 #include "tests/support/split_case.h"

@@ -8,7 +8,6 @@
  *
  * AUTOMAP_FULL: 60 combinations of each module, size and mesh or all there are, 240 of a module and
  * mesh; AUTOMAP_CASE=TEXT: only modules whose name holds the text. */
-/* thread sanitizer: no, other tests run the same threads */
 /* cost: 74 seconds */
 #include "propagation/rules/rules.h"
 #include "tests/support/carrier_cases.h"

@@ -1,5 +1,6 @@
 /* The rules, executed: operators split by every factor give on several devices the result of one
  * device, bit for bit. */
+/* labels: threads */
 #include <stdio.h>
 
 #include "tests/support/split_case.h"

@@ -1,4 +1,5 @@
 /* parallel_for: every task once, whatever the number of threads; what AUTOMAP_THREADS may be. */
+/* labels: threads */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,7 @@
 /* Followers fire in their leader's order: acts that synchronize in barriers (all devices, or those that
  * follow, as in a mesh of two axes) under random delays; leaders that wait for their followers'
  * inputs; quotas that are raised for both. */
+/* labels: threads */
 #include "tests/support/actor_case.h"
 
 #include <sched.h>

@@ -1,5 +1,6 @@
 /* Pipeline schedules come out of quotas and priorities: 1F1B, GPipe, interleaved and
  * zero-bubble, by the order of turns on every worker and by the time of a step. */
+/* labels: threads */
 #include "tests/support/actor_clock.h"
 
 #include <stdio.h>

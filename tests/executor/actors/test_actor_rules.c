@@ -1,5 +1,6 @@
 /* Errors and ends of actors: cycles that are named, quotas that are raised, stalls that are named,
  * failures that end all, the last step, gates, own threads, the order of one worker. */
+/* labels: threads */
 #include "tests/support/actor_case.h"
 
 #include <sched.h>

@@ -1,6 +1,7 @@
 /* Random actor graphs: 10^6 messages with rates, quotas, cycles with initial registers, 1 to 8
  * workers, delays. No message is lost, early, or out of order, no quota is exceeded, and all runs
  * end. */
+/* labels: threads */
 #include "tests/support/actor_case.h"
 #include "tests/support/sample.h"
 

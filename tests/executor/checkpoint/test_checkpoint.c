@@ -1,4 +1,5 @@
 /* Runs that save and resume: the same plan, other plans, interrupts, refusals. */
+/* labels: threads */
 #include "tests/support/checkpoint_case.h"
 
 static int setup(void **state) {

@@ -3,7 +3,6 @@
  *
  * AUTOMAP_FULL=1 flips 10,000 data bits in place of 2,000.
  */
-/* thread sanitizer: no, other tests run the same threads */
 /* cost: 5 seconds */
 #include "tests/support/checkpoint_case.h"
 

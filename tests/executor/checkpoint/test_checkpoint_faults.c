@@ -1,6 +1,7 @@
 /* Failing writes: at every call of a save, once and from there on, with every cause. The previous
  * checkpoint always loads afterwards, and the run reports the failure.
  */
+/* labels: threads */
 /* cost: 13 seconds */
 #include <errno.h>
 #include <fcntl.h>

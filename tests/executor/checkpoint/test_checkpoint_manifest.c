@@ -1,4 +1,5 @@
 /* Manifests that make no sense although their digest is right, and shares of processes. */
+/* labels: threads */
 #include "tests/support/checkpoint_case.h"
 
 /* The end of a manifest, with the digest of what stands before it. */

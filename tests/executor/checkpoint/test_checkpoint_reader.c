@@ -1,4 +1,5 @@
 /* Parts of any layout read out of a checkpoint of any other, beside the definition: element by element. */
+/* labels: threads */
 #include "base/random.h"
 #include "tests/support/checkpoint_case.h"
 

@@ -1,5 +1,6 @@
 /* Channels: messages between ranks in the slots of a ring, each read without a change, with random delays;
  * and a back end that simulates two processes, as MPI: two graphs with one end each, joined by gates. */
+/* labels: threads */
 #include "tests/support/actor_case.h"
 
 #include <sched.h>

@@ -1,5 +1,6 @@
 /* Collectives between threads on 1 to 8 ranks, in groups, with uneven parts, of
  * every type, against the whole arrays; a rank that fails releases the others. */
+/* labels: threads */
 #include "tests/support/comm_case.h"
 
 static bool supports(SbpReduction reduction, Dtype type) {

@@ -2,6 +2,7 @@
  * around those of tiles and vectors (and 0), inputs dense or broadcast along any
  * dimensions, several outputs, some in place of an input, by one thread and by a
  * team. Every operator is exact, so results must be equal. */
+/* labels: threads */
 #include "base/random.h"
 #include "executor/cpu/team.h"
 #include "tests/support/kernel_case.h"

@@ -1,4 +1,5 @@
 /* Teams: every part runs once, whatever the size of the team and of the work. */
+/* labels: threads */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

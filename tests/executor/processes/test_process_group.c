@@ -1,5 +1,6 @@
 /* Processes of one run on this machine: forked, joined over loopback. Their messages, refusals, and
  * the end of all when one fails or dies. */
+/* labels: threads */
 /* cost: 8 seconds */
 #include "tests/support/process_case.h"
 

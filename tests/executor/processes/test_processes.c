@@ -1,5 +1,6 @@
 /* Several processes that train under one plan: the same losses and final state as
  * one, and how all end when one of them fails, dies, is interrupted or differs. */
+/* labels: threads */
 /* cost: 7 seconds */
 #include "tests/support/comm_processes.h"
 #include "tests/support/training_case.h"

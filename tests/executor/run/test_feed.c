@@ -1,5 +1,6 @@
 /* Feeding: the batch of every rank at every step, in order and shuffled, for any ranks; positions;
  * and errors in data in one line. */
+/* labels: threads */
 #define _XOPEN_SOURCE 700
 #include "tests/support/feed_case.h"
 

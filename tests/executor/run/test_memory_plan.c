@@ -2,7 +2,6 @@
  * the memory of its values, the accesses of its steps, and the cost model's figure, for every small
  * model of datasets/models on one device, split, and in micro-batches. A rank's memory is enlarged
  * by a guard, and unowned bytes are marked: both must be unchanged after two steps. */
-/* thread sanitizer: no, other tests run the same threads */
 #include "tests/support/runner_case.h"
 
 #include <cblas.h>

@@ -8,7 +8,6 @@
  * AUTOMAP_FULL: 50 plans of each model, 500 of the others; else a few. AUTOMAP_CASE=TEXT: only
  * models whose name contains the text; AUTOMAP_SEED=N: the plan of that seed alone, which
  * AUTOMAP_PLAN=FILE keeps. */
-/* thread sanitizer: no, other tests run the same threads */
 /* cost: 44 seconds */
 #include "tests/support/runner_case.h"
 #include "tests/support/sample.h"

@@ -1,5 +1,6 @@
 /* Programs inside of instructions: collectives in loops, branches and called
  * computations on ranks as threads, and where the values of regions lie. */
+/* labels: threads */
 #include "tests/support/module_case.h"
 #include "tests/support/region_case.h"
 

@@ -1,7 +1,6 @@
 /* A long run holds memory flat: after its first steps, steps allocate nothing and the
  * process does not grow. 10,000 steps on one device, fewer on two ranks (AUTOMAP_FULL: as
  * many), with and without a timeline. */
-/* thread sanitizer: no, other tests run the same threads */
 #include "base/system/process.h"
 #include "tests/support/runner_case.h"
 #include "tests/support/sample.h"

@@ -1,5 +1,6 @@
 /* Watching a run from inside the library: a loss that is not finite ends it or is
  * counted, on every rank alike; examples and tokens of a step; timelines as traces. */
+/* labels: threads */
 #include "executor/program/timeline.h"
 #include "executor/run/throughput.h"
 #include "lowering/spmd/lower.h"

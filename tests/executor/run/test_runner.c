@@ -1,5 +1,6 @@
 /* Training the small models of the zoo on one device: losses and final state as
  * JAX computed them on the same state and data, over 20 steps. */
+/* labels: threads */
 #include "tests/support/runner_case.h"
 
 static void check_model(const char *model, double loss_tolerance, double state_tolerance) {

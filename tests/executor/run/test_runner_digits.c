@@ -1,6 +1,7 @@
 /* The digits: trained on two ranks from drawn weights on the training file cut
  * into batches, saved, read back by another module and graded on the held-out
  * digits: at least 96 % right. */
+/* labels: threads */
 #include "tests/support/runner_case.h"
 
 #define DIGITS SOURCE_DIR "/datasets/digits/"

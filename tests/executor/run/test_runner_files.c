@@ -1,5 +1,6 @@
 /* Files of a run: missing and ill-fitting arrays, batches, random state, watched and saved outputs,
  * interruption. */
+/* labels: threads */
 #include "lowering/spmd/lower.h"
 #include "tests/support/runner_case.h"
 

@@ -2,6 +2,7 @@
  * nested, with branches inside, split by data parallelism and by axis priorities drawn at
  * random. All numbers are whole and small, so every split equals one device bit
  * for bit, whatever the order of its sums. */
+/* labels: threads */
 /* cost: 14 seconds */
 #include "tests/support/loop_case.h"
 #include "tests/support/sample.h"

@@ -1,6 +1,7 @@
 /* The same models split over several ranks, by data parallelism and by axis priorities
  * drawn at random on one and two axes, also unevenly: the same losses, and the
  * whole-number models bit for bit. */
+/* labels: threads */
 #include "tests/support/runner_case.h"
 #include "tests/support/sample.h"
 

@@ -1,6 +1,5 @@
 /* Measured steps of a plan in a process of their own: their number, the end of a run that takes too long, an
  * interrupt, and a run that fails. */
-/* thread sanitizer: no, it allows no threads in the child of a process with threads */
 #define _DEFAULT_SOURCE
 #include <pthread.h>
 

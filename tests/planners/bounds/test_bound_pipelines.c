@@ -1,5 +1,6 @@
 /* The bound over pipelines is held against what hybrid searches simulate: every pipeline of theirs takes at
  * least as long as the bound of its number of micro-batches and schedule, and as that of all numbers. */
+/* labels: threads */
 /* cost: 8 seconds */
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* Hybrid plans: never slower than even pipelines, deterministic, and each figure equals that of the
  * plan simulated separately. */
+/* labels: threads */
 /* cost: 15 seconds */
 #include "tests/support/cluster_case.h"
 

@@ -1,4 +1,5 @@
 /* Sweeps: all degrees are there, best first, and each figure is that of the plan simulated by itself. */
+/* labels: threads */
 #include "tests/support/cluster_case.h"
 
 #include "cost/simulate/simulate.h"
