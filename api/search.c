@@ -1,7 +1,7 @@
 /* am_search(): options, module and cluster in, a plan with the record of its search out.
  *
  * search_settings_read() translates the options, prepare() reads the files that they name and chooses the
- * form of the module, and target_search() of planners/targets searches. If no plan fits,
+ * form of the module, and target_search() of planners/forms searches. If no plan fits,
  * explain_infeasible() finds changes with which one would fit. With "measure" the best plans are run on
  * this machine, and the fastest one is taken.
  */

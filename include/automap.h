@@ -121,20 +121,23 @@ AM_API AmStatus am_option(AmCommand command, int32_t k, AmOptionFacts *facts, Am
 
 typedef enum AmMessage { AM_NOTE, AM_WARNING } AmMessage;
 
-/* The state of a search or of an explanation. */
+/* The state of a long call. An evaluation is one plan, complete or partial, that a search or an explanation
+ * prices. In its place, training of an agent counts problems, published results count rows, and a measurement
+ * of a machine counts thousandths of its time. */
 typedef struct AmProgress {
     size_t size; /* of the library's struct */
     int is_last; /* the call is about to return */
     double elapsed_seconds;
     const char *phase;    /* "baselines", "single stage" */
-    int64_t evaluations;  /* so far: priced plans, changes simulated, thousandths of a measurement */
-    int64_t limit;        /* expected number of them; 0: unknown */
+    int64_t evaluations;  /* so far */
+    int64_t limit;        /* expected number at the end, in the unit of `evaluations`; 0: unknown */
     double best_seconds;  /* step of the best plan that fits; NAN: none yet */
     double bound_seconds; /* lower bound of the step; NAN: unknown */
     double seconds_left;  /* NAN: unknown */
 } AmProgress;
 
-/* An output of a step, or of an evaluation: the mean over its batches, the sum of integers. */
+/* An output of a step, or of a pass over evaluation data (option "eval-every"): the mean over its batches,
+ * the sum of integers. */
 typedef struct AmOutput {
     int32_t number; /* of the module's outputs */
     int is_loss, is_integer;
@@ -152,7 +155,7 @@ typedef struct AmStep {
     int64_t planned_bytes;    /* memory of the ranks of this process, by the plan of their buffers */
     int32_t watched_count;
     const AmOutput *watched; /* the outputs of the option "watch" */
-    int32_t evaluated_count; /* 0: no evaluation after this step */
+    int32_t evaluated_count; /* 0: no pass over evaluation data after this step */
     const AmOutput *evaluated;
     int64_t evaluated_batches;
     double evaluated_seconds; /* not part of `seconds` */
@@ -272,7 +275,7 @@ AM_API double am_plan_step_seconds(const AmPlan *plan);  /* predicted */
 AM_API double am_plan_bound_seconds(const AmPlan *plan); /* no plan of the space takes less; NAN: unknown */
 AM_API double am_plan_gap(const AmPlan *plan);           /* step over bound, minus 1; NAN: unknown */
 AM_API int64_t am_plan_peak_bytes(const AmPlan *plan);   /* of the fullest device, with transfer slots */
-AM_API int64_t am_plan_evaluations(const AmPlan *plan);  /* of the search that found it */
+AM_API int64_t am_plan_evaluations(const AmPlan *plan);  /* of the search that found the plan */
 AM_API int32_t am_plan_micro_batches(const AmPlan *plan);
 AM_API const char *am_plan_schedule(const AmPlan *plan); /* "none", "1f1b", "gpipe", "zb_h1", ... */
 AM_API const char *am_plan_searcher(const AmPlan *plan);
@@ -448,8 +451,9 @@ AM_API AmStatus am_compare(const AmPlan *plan, const AmCluster *cluster, AmForma
 
 /* ---- export ---- */
 
-/* Writes the plan for another system: "jax", "hlo", "shardy", "torch" or "megatron". The result is JSON or,
- * for hlo, shardy and megatron, text; NUL-terminated; the caller frees *text. `bytes` may be NULL.
+/* Writes the plan for another system. `format` is "jax", "torch" or "automap", which give JSON, or "hlo",
+ * "shardy", "megatron" or "torchtitan", which give text unless the option "json" is set. "dtensor" is an
+ * alias of "torch". The result is NUL-terminated; the caller frees *text. `bytes` may be NULL.
  * AM_ERROR_INFEASIBLE: the other system cannot hold the same plan; the text has the reason. Alone: the plan's
  * module. */
 AM_API AmStatus am_export(const AmPlan *plan, const char *format, const AmOptions *options,
