@@ -331,10 +331,7 @@ static AmStatus make_plan(PipelinePlans *self, PipelineCandidate *candidate, AmE
                        &stages[s], error));
     plan->stages = stages;
     plan->stage_count = pipeline->stage_count;
-    if (!context->alternates && candidate->is_strict && candidate->schedule != SCHEDULE_GPIPE)
-        return am_fail(error, AM_ERROR_INFEASIBLE, "",
-                       "its forward and backward micro-batches cannot alternate");
-    if (!context->alternates) candidate->schedule = SCHEDULE_GPIPE;
+    TRY(schedule_fall_back(&candidate->schedule, candidate->is_strict, context->alternates, error));
     if (plan->stage_count > 1) plan->schedule = schedule_kind_name(candidate->schedule);
     candidate->axis_plans = axis_plans;
     candidate->plan = plan;

@@ -17,6 +17,15 @@ ScheduleKind schedule_first(const char *requested, bool alternates) {
     return alternates ? SCHEDULE_1F1B : SCHEDULE_GPIPE;
 }
 
+AmStatus schedule_fall_back(ScheduleKind *schedule, bool is_fixed, bool alternates, AmError *error) {
+    if (alternates || *schedule == SCHEDULE_GPIPE) return AM_OK;
+    if (is_fixed)
+        return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                       "its forward and backward micro-batches cannot alternate");
+    *schedule = SCHEDULE_GPIPE;
+    return AM_OK;
+}
+
 AmStatus schedule_simulate(ScheduleKind *schedule, bool is_fixed, ScheduleSimulate simulate, void *user,
                            AmError *error) {
     AmError refusal = {0};

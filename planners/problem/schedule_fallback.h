@@ -12,6 +12,9 @@ AmStatus schedule_alternates(bool *alternates, Arena *arena, const PlanContext *
  * else GPipe. */
 ScheduleKind schedule_first(const char *requested, bool alternates);
 
+/* Sets `*schedule` to GPipe unless passes alternate. AM_ERROR_INFEASIBLE: another schedule `is_fixed`. */
+AmStatus schedule_fall_back(ScheduleKind *schedule, bool is_fixed, bool alternates, AmError *error);
+
 /* Simulates a plan under a schedule. AM_ERROR_INFEASIBLE: the plan cannot run by it. */
 typedef AmStatus (*ScheduleSimulate)(void *user, ScheduleKind schedule, AmError *error);
 
