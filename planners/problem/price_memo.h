@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/arena.h"
+#include "base/open_table.h"
 
 /* The cost of a plan. Plans that do not fit keep their time; `excess` is the fraction by which the
  * fullest device exceeds the limit. */
@@ -18,11 +18,7 @@ typedef struct PlanPrice {
     bool gathers_again; /* as in AxisPlan: it would not fit otherwise */
 } PlanPrice;
 
-typedef struct PriceMemo {
-    Arena *arena;
-    struct PriceMemoEntry *entries; /* open addressing, capacity a power of two */
-    int32_t count, capacity;
-} PriceMemo;
+typedef OpenTable PriceMemo;
 
 const PlanPrice *price_memo_find(const PriceMemo *memo, uint64_t key); /* NULL: not there */
 /* Adds a price. Returns false without memory. A key that is there already keeps its price. */

@@ -3,16 +3,14 @@
 #include "planners/single_stage/estimate.h"
 
 #include "base/hash.h"
+#include "base/open_table.h"
 #include "base/system/parallel.h"
-
-#define FIRST_CAPACITY 256
 
 /* Estimates of smaller modules take less time than to start a thread. */
 enum { LEAST_PARALLEL_INSTRUCTIONS = 1000 };
 
 typedef struct Known {
-    uint64_t key; /* of the axis plan */
-    bool is_used;
+    OpenEntry entry; /* its key: of the axis plan */
     ShardingGraphCost cost;
 } Known;
 
@@ -20,9 +18,8 @@ struct Estimator {
     Arena *arena; /* the problem's */
     const StageProblem *problem;
     ShardingGraphSample *sample;
-    double limit; /* bytes of a device */
-    Known *known; /* [capacity], a power of two: open addressing, at most half full */
-    int32_t known_count, capacity;
+    double limit;    /* bytes of a device */
+    OpenTable known; /* of Known */
 };
 
 static AmStatus open_sample(Estimator *self, AmError *error) {
@@ -43,7 +40,10 @@ AmStatus estimator_of(Estimator **estimator, StageProblem *problem, AmError *err
     if (problem->has_estimator) return AM_OK;
     Estimator *self = ARENA_ARRAY(&problem->arena, Estimator, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
-    *self = (Estimator){.arena = &problem->arena, .problem = problem, .limit = problem_memory_limit(problem)};
+    *self = (Estimator){.arena = &problem->arena,
+                        .problem = problem,
+                        .limit = problem_memory_limit(problem),
+                        .known.arena = &problem->arena};
     TRY(open_sample(self, error));
     problem->has_estimator = true;
     if (self->sample) *estimator = problem->estimator = self;
@@ -60,27 +60,6 @@ static AmStatus estimate_in(ShardingGraphCost *cost, const Estimator *self, Aren
     TRY(plan_assign(&assignment, scratch, sharding_graph_sample_context(self->sample), stage, error));
     *cost = sharding_graph_sample_cost(self->sample, assignment);
     return AM_OK;
-}
-
-static Known *place_of(Known *known, int32_t capacity, uint64_t key) {
-    for (uint64_t at = key;; at++) {
-        Known *place = &known[at & (uint64_t)(capacity - 1)];
-        if (!place->is_used || place->key == key) return place;
-    }
-}
-
-/* Returns the entry of a key, new or not; NULL without memory. */
-static Known *find_known(Estimator *self, uint64_t key) {
-    if (2 * self->known_count >= self->capacity) {
-        int32_t capacity = self->capacity ? 2 * self->capacity : FIRST_CAPACITY;
-        Known *known = ARENA_ARRAY(self->arena, Known, capacity);
-        if (!known) return NULL;
-        for (int32_t k = 0; k < self->capacity; k++)
-            if (self->known[k].is_used) *place_of(known, capacity, self->known[k].key) = self->known[k];
-        self->known = known;
-        self->capacity = capacity;
-    }
-    return place_of(self->known, self->capacity, key);
 }
 
 /* The estimate of an axis plan that is not cached. */
@@ -104,11 +83,8 @@ static void estimate_task(void *user, int32_t k) {
 /* Caches the result of a task, unless it failed. */
 static AmStatus note_task(Estimator *self, const EstimateTask *task, AmError *error) {
     TRY(am_pass_error(task->status, &task->error, error));
-    Known *known = find_known(self, task->key);
-    if (!known) return am_fail_memory(error, 0);
-    self->known_count += !known->is_used;
-    *known = (Known){.key = task->key, .is_used = true, .cost = task->cost};
-    return AM_OK;
+    const Known known = {.entry.key = task->key, .cost = task->cost};
+    return open_table_add(&self->known, sizeof known, &known.entry) ? AM_OK : am_fail_memory(error, 0);
 }
 
 AmStatus estimate_axis_plans(Estimator *estimator, const AxisPlan *const *axis_plans, int32_t count,
@@ -118,9 +94,7 @@ AmStatus estimate_axis_plans(Estimator *estimator, const AxisPlan *const *axis_p
     if (estimator->problem->context->rules->count < LEAST_PARALLEL_INSTRUCTIONS) return AM_OK;
     for (int32_t k = 0; k < count && task_count < ESTIMATE_BATCH; k++) {
         uint64_t key = hash_bytes(axis_plans[k], sizeof *axis_plans[k], 0);
-        Known *known = find_known(estimator, key);
-        if (!known) return am_fail_memory(error, 0);
-        if (!known->is_used)
+        if (!open_table_find(&estimator->known, sizeof(Known), key))
             tasks[task_count++] =
                 (EstimateTask){.estimator = estimator, .axis_plan = axis_plans[k], .key = key};
     }
@@ -133,10 +107,9 @@ AmStatus estimate_axis_plan_parts(ShardingGraphCost *cost, PlanPrice *price, Est
                                   const AxisPlan *axis_plan, AmError *error) {
     EstimateTask task = {
         .estimator = estimator, .axis_plan = axis_plan, .key = hash_bytes(axis_plan, sizeof *axis_plan, 0)};
-    const Known *known = find_known(estimator, task.key);
-    if (!known) return am_fail_memory(error, 0);
-    *cost = known->cost;
-    if (!known->is_used) {
+    const Known *known = open_table_find(&estimator->known, sizeof *known, task.key);
+    if (known) *cost = known->cost;
+    else {
         estimate_task(&task, 0);
         TRY(note_task(estimator, &task, error));
         *cost = task.cost;
