@@ -10,6 +10,7 @@
  */
 #include <string.h>
 
+#include "base/integers.h"
 #include "ir/build/id_map.h"
 #include "ir/verify/verify_parts.h"
 
@@ -29,14 +30,6 @@ static bool is_permutation(const int32_t *order, size_t count) {
         seen |= UINT64_C(1) << order[i];
     }
     return true;
-}
-
-/* Returns the product of positive sizes; 0: one is not positive or they do not fit. */
-static int64_t product(const int64_t *sizes, size_t count) {
-    int64_t total = 1;
-    for (size_t i = 0; i < count; i++)
-        if (sizes[i] < 1 || __builtin_mul_overflow(total, sizes[i], &total)) return 0;
-    return total;
 }
 
 static AmStatus verify_device_list(const Sharded *self, const int64_t *devices, size_t count) {
@@ -64,7 +57,7 @@ static size_t subgroup_count(const Hlo__OpSharding *sharding) {
 /* Verifies the parts of a tiled sharding against one another. */
 static AmStatus verify_tiles(const Sharded *self, const Hlo__OpSharding *sharding) {
     size_t count = sharding->n_tile_assignment_dimensions;
-    int64_t tiles = product(sharding->tile_assignment_dimensions, count);
+    int64_t tiles = bounded_product(sharding->tile_assignment_dimensions, count, INT64_MAX);
     if (count == 0) return fail(self, "has no tile dimensions");
     if (tiles < 1) return fail(self, "has a tile dimension below 1 or too many tiles");
     if (subgroup_count(sharding) > count) return fail(self, "has more subgroups than tile dimensions");
@@ -72,7 +65,7 @@ static AmStatus verify_tiles(const Sharded *self, const Hlo__OpSharding *shardin
         (sharding->n_last_tile_dims > 1 || sharding->last_tile_dims[0] != HLO__OP_SHARDING__TYPE__REPLICATED))
         return fail(self, "has last_tile_dim_replicate beside other last_tile_dims");
     if (sharding->n_iota_reshape_dims > 0) {
-        if (product(sharding->iota_reshape_dims, sharding->n_iota_reshape_dims) != tiles)
+        if (bounded_product(sharding->iota_reshape_dims, sharding->n_iota_reshape_dims, INT64_MAX) != tiles)
             return fail(self, "has another number of devices than of tiles");
         if (sharding->n_iota_transpose_perm != sharding->n_iota_reshape_dims ||
             !is_permutation(sharding->iota_transpose_perm, sharding->n_iota_transpose_perm))

@@ -12,21 +12,11 @@
  */
 #include "propagation/propagate/read_sharding.h"
 
+#include "base/integers.h"
 #include "propagation/sharding/mesh_parts.h"
 
 static AmStatus fail(AmError *error, const char *what) {
     return am_fail(error, AM_ERROR_INPUT, "", "sharding: %s", what);
-}
-
-/* Returns the product of positive sizes, each and all at most MESH_MAX_DEVICES; 0 if not so. */
-static int32_t product(const int64_t *sizes, size_t count) {
-    int64_t total = 1;
-    for (size_t k = 0; k < count; k++) {
-        if (sizes[k] < 1 || sizes[k] > MESH_MAX_DEVICES) return 0;
-        total *= sizes[k];
-        if (total > MESH_MAX_DEVICES) return 0;
-    }
-    return (int32_t)total;
 }
 
 /* Fills place[] with the iota over `sizes` (count of them), transposed by `order`. */
@@ -34,7 +24,7 @@ static AmStatus place_iota(int32_t *place, int32_t devices, const int64_t *sizes
                            size_t count, AmError *error) {
     int64_t stride[2 * IR_MAX_RANK];
     bool seen[2 * IR_MAX_RANK] = {false};
-    if (count > 2 * IR_MAX_RANK || product(sizes, count) != devices)
+    if (count > 2 * IR_MAX_RANK || bounded_product(sizes, count, MESH_MAX_DEVICES) != devices)
         return fail(error, "the sizes of <=[...] do not come to the number of devices");
     for (size_t k = 0; k < count; k++) {
         if (order[k] < 0 || (size_t)order[k] >= count || seen[order[k]])
@@ -80,7 +70,8 @@ static AmStatus read_tiled(DeviceTiles *tiles, Arena *arena, const Hlo__OpShardi
             return fail(error, "manual and unreduced dimensions are not supported");
     if (count < copies || count - copies > IR_MAX_RANK) return fail(error, "unexpected number of dimensions");
     tiles->rank = (int32_t)(count - copies);
-    tiles->device_count = product(message->tile_assignment_dimensions, count);
+    tiles->device_count =
+        (int32_t)bounded_product(message->tile_assignment_dimensions, count, MESH_MAX_DEVICES);
     if (tiles->device_count == 0)
         return am_fail(error, AM_ERROR_INPUT, "", "sharding: 1 to %d devices were expected",
                        MESH_MAX_DEVICES);
@@ -118,7 +109,7 @@ static AmStatus read_named(DeviceTiles *tiles, Arena *arena, const Hlo__NamedSha
         return fail(error, "a mesh whose devices are not in order is not supported");
     tiles->mesh = parts.has_cut_axis ? NULL : mesh;
     tiles->rank = (int32_t)message->n_dim_shardings;
-    tiles->device_count = product(parts.size, (size_t)parts.count);
+    tiles->device_count = (int32_t)bounded_product(parts.size, (size_t)parts.count, MESH_MAX_DEVICES);
     if (tiles->device_count == 0) return fail(error, "unexpected size of a mesh");
     for (int32_t d = 0; d < tiles->rank; d++) {
         const Hlo__NamedShardingProto__DimensionSharding *dimension = message->dim_shardings[d];

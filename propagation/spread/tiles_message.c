@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "base/integers.h"
 #include "propagation/sharding/mesh_parts.h"
 
 #define MAX_DIMENSIONS (2 * IR_MAX_RANK)
@@ -25,23 +26,12 @@ typedef struct DeviceArray {
     int32_t device_count;
 } DeviceArray;
 
-/* Returns the product of positive sizes, 0 if one or the product is out of range. */
-static int32_t product(const int64_t *sizes, size_t count) {
-    int64_t total = 1;
-    for (size_t k = 0; k < count; k++) {
-        if (sizes[k] < 1 || sizes[k] > TILES_MAX_DEVICES) return 0;
-        total *= sizes[k];
-        if (total > TILES_MAX_DEVICES) return 0;
-    }
-    return (int32_t)total;
-}
-
 /* Lists iota over `sizes` transposed by `order`. */
 static AmStatus list_iota(int32_t *list, int32_t count, const int64_t *sizes, const int32_t *order,
                           size_t dimensions, AmError *error) {
     int64_t stride[MAX_DIMENSIONS], step = 1;
     bool seen[MAX_DIMENSIONS] = {false};
-    if (dimensions > MAX_DIMENSIONS || product(sizes, dimensions) != count)
+    if (dimensions > MAX_DIMENSIONS || bounded_product(sizes, dimensions, TILES_MAX_DEVICES) != count)
         return fail(error, "the sizes of <=[...] differ from the number of devices");
     for (size_t k = 0; k < dimensions; k++) {
         if (order[k] < 0 || (size_t)order[k] >= dimensions || seen[order[k]])
@@ -118,7 +108,8 @@ static AmStatus read_tiled(const Tiles **tiles, TilesPool *pool, const Hlo__OpSh
     if (count < groups || count - groups > IR_MAX_RANK || count > MAX_DIMENSIONS)
         return fail(error, "unexpected number of dimensions");
     DeviceArray array = {.count = (int32_t)count, .rank = (int32_t)(count - groups)};
-    array.device_count = product(message->tile_assignment_dimensions, count);
+    array.device_count =
+        (int32_t)bounded_product(message->tile_assignment_dimensions, count, TILES_MAX_DEVICES);
     if (array.device_count == 0)
         return am_fail(error, AM_ERROR_INPUT, "", "sharding: unexpected number of devices (expected 1 to %d)",
                        TILES_MAX_DEVICES);
@@ -155,7 +146,7 @@ static AmStatus read_named(const Tiles **tiles, TilesPool *pool, const Hlo__Name
     if (mesh->iota_transform && mesh->iota_transform->n_transpose_perm > 1)
         return fail(error, "a mesh whose devices are not in order is not supported");
     TRY(mesh_parts_cut(&parts, message, error));
-    array.device_count = product(parts.size, (size_t)parts.count);
+    array.device_count = (int32_t)bounded_product(parts.size, (size_t)parts.count, TILES_MAX_DEVICES);
     if (array.device_count == 0) return fail(error, "unexpected size of a mesh");
     array.rank = (int32_t)message->n_dim_shardings;
     for (size_t d = 0; d < message->n_dim_shardings; d++) {
