@@ -165,12 +165,11 @@ AmStatus import_end_server(Import *import, int32_t devices, AmError *error) {
     return AM_OK;
 }
 
-AmStatus import_claim_server(Import *import, const char *source, AmError *error) {
-    if (import->server_source)
-        return am_fail(error, AM_ERROR_INPUT, source, "describes a server, as %s does already",
-                       import->server_source);
-    import->server_source = source;
-    return AM_OK;
+AmStatus import_claim(Import *import, const char **owner, const char *source, const char *claim,
+                      AmError *error) {
+    if (*owner) return am_fail(error, AM_ERROR_INPUT, source, "%s, as %s does already", claim, *owner);
+    *owner = arena_copy_string(import->arena, source);
+    return *owner ? AM_OK : am_fail_memory(error, 0);
 }
 
 /* Returns the name of a built-in link, which becomes one of the cluster's. */

@@ -127,10 +127,10 @@ void import_curve_add(ImportCurve *curve, double size, double share);
  * Below them are the points of the built-in curve of that name (NULL: none), with at most the share of the
  * first measured point. */
 json_t *import_curve_json(const Import *import, const ImportCurve *curve, const char *built_in);
-/* Fails with AM_ERROR_INPUT if another file has measured the device type already. */
-AmStatus import_claim_type(Import *import, const char *source, AmError *error);
-/* Fails with AM_ERROR_INPUT if another file has described a server already. */
-AmStatus import_claim_server(Import *import, const char *source, AmError *error);
+/* Makes a file the only one with a claim, such as "describes a server": `*owner` becomes a copy of its name.
+ * AM_ERROR_INPUT: another file has made the claim. */
+AmStatus import_claim(Import *import, const char **owner, const char *source, const char *claim,
+                      AmError *error);
 /* Ends the description of a server. AM_ERROR_INPUT: it has too many links. */
 AmStatus import_end_server(Import *import, int32_t devices, AmError *error);
 

@@ -36,14 +36,6 @@ static AmStatus fail_at(const HostReader *self, const char *at, const char *expe
                       at - self->file->data, "%s", expected);
 }
 
-static AmStatus claim_hosts(Import *import, const char *source, AmError *error) {
-    if (import->hosts_source)
-        return am_fail(error, AM_ERROR_INPUT, source, "names the hosts, as %s does already",
-                       import->hosts_source);
-    import->hosts_source = source;
-    return AM_OK;
-}
-
 /* Reads digits from *at and moves *at past them; -1: no digits, or too many. */
 static int64_t take_number(const char **at) {
     const char *start = *at;
@@ -321,7 +313,7 @@ static AmStatus merge_repeated(const HostReader *self) {
 
 AmStatus import_hostfile(Import *import, const FileBytes *file, AmError *error) {
     HostReader self = {import, file, error};
-    TRY(claim_hosts(import, file->name, error));
+    TRY(import_claim(import, &import->hosts_source, file->name, "names the hosts", error));
     for (const char *line = file->data; *line;) {
         const char *end = line + strcspn(line, "\n"), *at = line;
         while (at < end) {
@@ -364,7 +356,7 @@ AmStatus import_slurm(Import *import, const FileBytes *file, AmError *error) {
                                          "SLURM_TASKS_PER_NODE", NULL};
     HostReader self = {import, file, error};
     const char *at = file->data, *value = variable(&self, "SLURM_JOB_NODELIST", &at);
-    TRY(claim_hosts(import, file->name, error));
+    TRY(import_claim(import, &import->hosts_source, file->name, "names the hosts", error));
     if (!value) value = variable(&self, "SLURM_NODELIST", &at);
     if (!value)
         return am_fail(error, AM_ERROR_INPUT, file->name, "expected SLURM_JOB_NODELIST among the variables");

@@ -104,7 +104,7 @@ static void add_cores(HwlocReader *self, const XmlElement *element, const char *
 
 AmStatus import_hwloc(Import *import, const XmlElement *root, const char *source, AmError *error) {
     HwlocReader self = {.import = import};
-    TRY(import_claim_server(import, source, error));
+    TRY(import_claim(import, &import->server_source, source, "describes a server", error));
     count_parts(&self, root);
     import->top = "machine";
     if (strcmp(import->device_type, "host") != 0) {

@@ -210,7 +210,7 @@ static void add_below(NcclReader *self, const XmlElement *element, const char *p
 AmStatus import_nccl(Import *import, const XmlElement *root, const char *source, AmError *error) {
     NcclReader self = {.import = import, .source = source, .error = error};
     int32_t sockets = 0;
-    TRY(import_claim_server(import, source, error));
+    TRY(import_claim(import, &import->server_source, source, "describes a server", error));
     TRY(check_numbers(&self, root));
     TRY(find_gpus(&self, root));
     TRY(number_gpus(&self));

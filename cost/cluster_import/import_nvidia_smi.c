@@ -208,7 +208,7 @@ static AmStatus name_places(MatrixReader *self) {
 AmStatus import_matrix(Import *import, const FileBytes *file, AmError *error) {
     MatrixReader self = {.import = import, .file = file, .error = error};
     const char *at = strstr(file->data, "GPU0");
-    TRY(import_claim_server(import, file->name, error));
+    TRY(import_claim(import, &import->server_source, file->name, "describes a server", error));
     self.names = arena_alloc(import->arena, MOST_NAMES * sizeof *self.names);
     self.is_gpu = ARENA_ARRAY(import->arena, bool, MOST_NAMES);
     if (import->arena->failed) return am_fail_memory(error, MOST_NAMES);

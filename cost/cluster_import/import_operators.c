@@ -52,14 +52,6 @@ json_t *import_curve_json(const Import *import, const ImportCurve *curve, const 
     return points;
 }
 
-AmStatus import_claim_type(Import *import, const char *source, AmError *error) {
-    if (import->type_source)
-        return am_fail(error, AM_ERROR_INPUT, source, "describes a device type, as %s does already",
-                       import->type_source);
-    import->type_source = arena_copy_string(import->arena, source);
-    return import->type_source ? AM_OK : am_fail_memory(error, 0);
-}
-
 /* ---- tables of Aceso ---- */
 
 enum {
@@ -188,7 +180,8 @@ AmStatus import_aceso_operators(Import *import, const FileBytes *file, AmError *
         return am_fail(error, AM_ERROR_INPUT, file->name,
                        "a table of Aceso's operators (expected a file name such as "
                        "gpt_1_3B_mbs2_tp1_algo0.csv; times of tp2 and above contain all-reduces)");
-    if (!import->has_aceso_operators) TRY(import_claim_type(import, file->name, error));
+    if (!import->has_aceso_operators)
+        TRY(import_claim(import, &import->type_source, file->name, "describes a device type", error));
     import->has_aceso_operators = true;
     TRY(read_rows(&self));
     return add_points(&self);

@@ -295,7 +295,8 @@ AmStatus import_sailor(Import *import, const FileBytes *file, AmError *error) {
         import->sailor_model = json_incref(root);
         import->sailor_model_source = self.source;
     } else {
-        TRY_OR_FAIL(import_claim_type(import, self.source, error));
+        TRY_OR_FAIL(
+            import_claim(import, &import->type_source, self.source, "describes a device type", error));
         import->sailor_layers = json_incref(root);
         import->sailor_layers_source = self.source;
     }

@@ -163,7 +163,7 @@ AmStatus import_simumax(Import *import, const FileBytes *file, AmError *error) {
     json_t *root = NULL;
     AmStatus status;
     if (!self.source) return am_fail_memory(error, 0);
-    TRY(import_claim_type(import, file->name, error));
+    TRY(import_claim(import, &import->type_source, file->name, "describes a device type", error));
     TRY(json_parse(&root, file->name, file->data, (size_t)file->length, error));
     TRY_OR_FAIL(read_device(&self, root));
     TRY_OR_FAIL(read_links(&self, root));
