@@ -1,8 +1,12 @@
-/* Functions are cut from a device's program, which has a loop over micro-batches for each pass and chunk, or
- * for both passes, or with one micro-batch no loop:
+/* Computes the memory of the functions that XLA compiles for one device (jax_memory.h).
  *
- *     loop of one pass          its body; arguments and results are what it reads and writes by iteration
- *     loop of both, or none     forward: what the loss and later stages need; backward: the rest
+ * jax_memory() cuts these functions from the device's program, finds the bytes of each (xla_memory.h), and
+ * takes the peak over the order of the schedule. The program has a loop over micro-batches for each pass and
+ * chunk, or one loop for both passes, or with one micro-batch no loop:
+ *
+ *     part of the program       function
+ *     loop of one pass          its body; arguments and results are those that an iteration reads and writes
+ *     loop of both, or none     forward: the producers of the loss and of sent values; backward: the rest
  *     after the loops           updates; without a loop, the optimizer's phase
  *
  * XLA sums gradients over devices in each backward pass, for it has no partial arrays between functions.
@@ -15,27 +19,25 @@
 #include "ir/analysis/loops.h"
 #include "lowering/program/program_edit.h"
 
-enum {
-    FORWARD = SCHEDULE_FORWARD,
-    BACKWARD = SCHEDULE_BACKWARD,
-    WEIGHTS = SCHEDULE_WEIGHTS,
-    UPDATE,
-    NONE = -1
-};
+/* The passes that are functions of a chunk. */
+enum { FORWARD = SCHEDULE_FORWARD, BACKWARD = SCHEDULE_BACKWARD, WEIGHTS = SCHEDULE_WEIGHTS };
 
-/* One function, of instructions of a program. */
-typedef struct Function {
+enum { NONE = -1 /* no pass, or no parameter */ };
+
+/* A function that XLA compiles by itself: some instructions of the device's program, or of the body of a
+ * loop. */
+typedef struct CompiledFunction {
     const Program *program;
     bool *is_inside;                   /* [instruction] */
     bool *is_wanted;                   /* [value]: a result */
-    bool *is_remade;                   /* [value]: cheap operators give it from other arguments */
+    bool *is_remade;                   /* [value]: the function computes it again from other arguments */
     const ProgramInstruction **gather; /* [value]: of an argument that is gathered inside, or NULL */
     XlaPair *pairs;                    /* arguments that results overwrite */
     int32_t pair_count;
     int64_t argument_bytes; /* of arrays that are in memory for this call alone */
     int64_t sum_bytes;      /* of results that are added up over micro-batches */
     int64_t first, later;   /* bytes of results and temporary buffers: of the first call, of others */
-} Function;
+} CompiledFunction;
 
 /* An array of each micro-batch, by a value of the device's program. */
 typedef struct KeptArray {
@@ -46,40 +48,42 @@ typedef struct KeptArray {
     bool is_cut_before; /* a part of an array that is computed before the passes: in memory from then on */
 } KeptArray;
 
-typedef struct Chunk {
-    Function passes[SCHEDULE_PASSES];
+/* The functions of a chunk of the stage, by pass. */
+typedef struct ChunkFunctions {
+    CompiledFunction passes[SCHEDULE_PASSES];
     int64_t kept[SCHEDULE_PASSES][SCHEDULE_PASSES];   /* [from][until] bytes of a micro-batch */
-    const ProgramInstruction *loops[SCHEDULE_PASSES]; /* or NULL */
-} Chunk;
+    const ProgramInstruction *loops[SCHEDULE_PASSES]; /* the loops that the functions are cut from, or NULL */
+} ChunkFunctions;
 
-typedef struct Stages {
-    const Program *program;
+/* All functions of a device of one stage, and the arrays between them. */
+typedef struct StageFunctions {
+    const Program *program; /* of the device */
     const Plan *plan;
     Arena *arena;
-    int32_t stage;
-    Chunk *chunks; /* [chunk_count] */
+    int32_t stage;          /* of the device */
+    ChunkFunctions *chunks; /* [chunk_count] */
     int32_t chunk_count;
     KeptArray *kept; /* [value] */
     int32_t *alive;  /* [alive_count] values of the program: sums and kept arrays */
     int32_t alive_count;
-    Function update;
+    CompiledFunction update;
     int64_t before_bytes;    /* of arrays that are computed before the passes */
     int64_t before_of_batch; /* parts of them, of one micro-batch */
-} Stages;
+} StageFunctions;
 
 static int64_t bytes_of(const Program *program, int32_t value) {
     return ir_shape_bytes(&program->values[value].shape);
 }
 
-static AmStatus open_function(Function *self, Arena *arena, const Program *program, AmError *error) {
-    *self =
-        (Function){.program = program,
-                   .is_inside = ARENA_ARRAY(arena, bool, program->instruction_count + 1),
-                   .is_wanted = ARENA_ARRAY(arena, bool, program->value_count + 1),
-                   .is_remade = ARENA_ARRAY(arena, bool, program->value_count + 1),
-                   .gather = ARENA_ARRAY(arena, const ProgramInstruction *, program->value_count + 1),
-                   .pairs = ARENA_ARRAY(arena, XlaPair,
-                                        program->roles->output_count + program->execution.update_count + 1)};
+static AmStatus open_function(CompiledFunction *self, Arena *arena, const Program *program, AmError *error) {
+    *self = (CompiledFunction){
+        .program = program,
+        .is_inside = ARENA_ARRAY(arena, bool, program->instruction_count + 1),
+        .is_wanted = ARENA_ARRAY(arena, bool, program->value_count + 1),
+        .is_remade = ARENA_ARRAY(arena, bool, program->value_count + 1),
+        .gather = ARENA_ARRAY(arena, const ProgramInstruction *, program->value_count + 1),
+        .pairs =
+            ARENA_ARRAY(arena, XlaPair, program->roles->output_count + program->execution.update_count + 1)};
     return arena->failed ? am_fail_memory(error, program->value_count) : AM_OK;
 }
 
@@ -87,7 +91,7 @@ static AmStatus open_function(Function *self, Arena *arena, const Program *progr
 
 /* Removes the addend of a product where that is a sum so far: the first call has none. XLA still has the
  * product beside its sum over devices. */
-static void drop_addend(const Function *self, Program *view, ProgramInstruction *instruction) {
+static void drop_addend(const CompiledFunction *self, Program *view, ProgramInstruction *instruction) {
     int32_t addend = program_viewed(view, instruction->operands[2]);
     for (int32_t k = 0; k < self->pair_count; k++) {
         if (self->pairs[k].parameter != addend) continue;
@@ -98,8 +102,15 @@ static void drop_addend(const Function *self, Program *view, ProgramInstruction 
     }
 }
 
-/* Makes a program of the function alone, in the arena. Arguments are values without an instruction. */
-static AmStatus view_function(Program **made, const Function *self, Arena *arena, bool is_first,
+/* Returns an instruction that stands for the operators that compute `value` inside the function again: an
+ * iota, which XLA fuses into readers and which thus needs no memory. */
+static ProgramInstruction recomputation_placeholder(int32_t value) {
+    return (ProgramInstruction){.opcode = IR_IOTA, .first_result = value, .result_count = 1};
+}
+
+/* Makes a program of the function alone, in the arena. Arguments are values without an instruction. A value
+ * that is computed again has a placeholder; a gathered one has the gather from a new argument. */
+static AmStatus view_function(Program **made, const CompiledFunction *self, Arena *arena, bool is_first,
                               AmError *error) {
     const Program *program = self->program;
     int32_t added = 0, wanted = 0;
@@ -131,7 +142,7 @@ static AmStatus view_function(Program **made, const Function *self, Arena *arena
         if (self->is_wanted[v]) outputs[roles->output_count++] = v;
         if (value[v].instruction >= 0 || !(self->is_remade[v] || self->gather[v])) continue;
         ProgramInstruction *own = &instructions[view->instruction_count];
-        *own = (ProgramInstruction){.opcode = IR_IOTA, .first_result = v, .result_count = 1};
+        *own = recomputation_placeholder(v);
         if (self->gather[v]) {
             const ProgramInstruction *gather = self->gather[v];
             operands[view->value_count - values] = view->value_count;
@@ -152,7 +163,7 @@ static AmStatus view_function(Program **made, const Function *self, Arena *arena
 }
 
 /* Finds the bytes of a function's results and temporary buffers in its first call, or in a later one. */
-static AmStatus call_bytes(int64_t *bytes, const Function *self, bool is_first, AmError *error) {
+static AmStatus call_bytes(int64_t *bytes, const CompiledFunction *self, bool is_first, AmError *error) {
     Arena *arena = self->program->arena;
     ArenaMark mark = arena_mark(arena);
     Program *view = NULL;
@@ -163,7 +174,7 @@ static AmStatus call_bytes(int64_t *bytes, const Function *self, bool is_first, 
     return status;
 }
 
-static AmStatus find_bytes(Function *self, AmError *error) {
+static AmStatus find_bytes(CompiledFunction *self, AmError *error) {
     if (!self->program) return AM_OK;
     TRY(call_bytes(&self->first, self, true, error));
     self->later = self->first;
@@ -221,7 +232,8 @@ static int32_t sliced_parameter(const Program *body, const ProgramInstruction *i
 }
 
 /* Notes the value whose part the pass reads, an array of each micro-batch. */
-static void read_part(Stages *self, Function *function, int32_t chunk, int pass, int32_t of, int32_t part) {
+static void read_part(StageFunctions *self, CompiledFunction *function, int32_t chunk, int pass, int32_t of,
+                      int32_t part) {
     const Program *program = self->program;
     KeptArray *kept = &self->kept[of];
     if (kept->from == NONE) {
@@ -244,7 +256,7 @@ static const ProgramInstruction *writer_of(const Program *body, int32_t p) {
 }
 
 /* Notes the arrays that a pass keeps for later ones, and those that the later ones compute again. */
-static AmStatus keep_arrays(Stages *self, Function *function, int32_t chunk, int pass,
+static AmStatus keep_arrays(StageFunctions *self, CompiledFunction *function, int32_t chunk, int pass,
                             const ProgramInstruction *loop, AmError *error) {
     const Program *body = function->program, *program = self->program;
     bool *is_kept = ARENA_ARRAY(self->arena, bool, body->value_count + 1);
@@ -275,7 +287,7 @@ static AmStatus keep_arrays(Stages *self, Function *function, int32_t chunk, int
 }
 
 /* Makes the body of a loop a function: what it reads of each micro-batch, sums up, sends and receives. */
-static AmStatus take_body(Stages *self, Function *function, int32_t chunk, int pass,
+static AmStatus take_body(StageFunctions *self, CompiledFunction *function, int32_t chunk, int pass,
                           const ProgramInstruction *loop, AmError *error) {
     const Program *body = loop->regions.programs[0], *program = self->program;
     TRY(open_function(function, self->arena, body, error));
@@ -333,7 +345,7 @@ static void mark_needed(const Program *program, bool *is_needed, const bool *is_
 }
 
 /* Marks roots of operands of the function's instructions, [value]. */
-static void mark_used(const Function *function, bool *is_used) {
+static void mark_used(const CompiledFunction *function, bool *is_used) {
     const Program *program = function->program;
     for (int32_t i = 0; i < program->instruction_count; i++)
         for (int32_t k = 0; function->is_inside[i] && k < program->instructions[i].operand_count; k++)
@@ -343,11 +355,11 @@ static void mark_used(const Function *function, bool *is_used) {
 /* Divides a function into its forward and its backward pass. `is_target` [value]: what the forward pass is
  * for; `is_later` [instruction]: in neither; `is_used_later` [value]: results of the passes that those need.
  */
-static AmStatus split_passes(Stages *self, const Function *all, const bool *is_target, const bool *is_later,
-                             const bool *is_used_later, AmError *error) {
+static AmStatus split_passes(StageFunctions *self, const CompiledFunction *all, const bool *is_target,
+                             const bool *is_later, const bool *is_used_later, AmError *error) {
     const Program *program = all->program;
-    Chunk *chunk = &self->chunks[0];
-    Function *forward = &chunk->passes[FORWARD], *backward = &chunk->passes[BACKWARD];
+    ChunkFunctions *chunk = &self->chunks[0];
+    CompiledFunction *forward = &chunk->passes[FORWARD], *backward = &chunk->passes[BACKWARD];
     int32_t instructions = program->instruction_count + 1, values = program->value_count + 1;
     TRY(open_function(forward, self->arena, program, error));
     TRY(open_function(backward, self->arena, program, error));
@@ -369,7 +381,7 @@ static AmStatus split_passes(Stages *self, const Function *all, const bool *is_t
         bool is_argument = i < 0 || !all->is_inside[i];
         is_kept[v] = in_backward[v] && i >= 0 && forward->is_inside[i] && program_viewed(program, v) == v;
         is_had[v] = is_argument;
-        Function *function = i >= 0 && backward->is_inside[i] ? backward : forward;
+        CompiledFunction *function = i >= 0 && backward->is_inside[i] ? backward : forward;
         function->is_wanted[v] = !is_argument && (all->is_wanted[v] || is_used_later[v]);
         forward->gather[v] = backward->gather[v] = all->gather[v];
     }
@@ -394,7 +406,8 @@ static AmStatus split_passes(Stages *self, const Function *all, const bool *is_t
     }
     for (int32_t k = 0; k < all->pair_count; k++) {
         int32_t i = program->values[all->pairs[k].value].instruction;
-        Function *function = i >= 0 && backward->is_inside[i] && !forward->is_inside[i] ? backward : forward;
+        CompiledFunction *function =
+            i >= 0 && backward->is_inside[i] && !forward->is_inside[i] ? backward : forward;
         function->pairs[function->pair_count++] = all->pairs[k];
         if (function == backward) backward->sum_bytes += bytes_of(program, all->pairs[k].value);
     }
@@ -420,9 +433,9 @@ static void mark_updates(const Program *program, bool *is_update, bool *is_neede
 }
 
 /* Divides the body of the only loop. Sums that no update needs, such as the loss, are of the forward pass. */
-static AmStatus split_body(Stages *self, const ProgramInstruction *loop, AmError *error) {
+static AmStatus split_body(StageFunctions *self, const ProgramInstruction *loop, AmError *error) {
     const Program *body = loop->regions.programs[0], *program = self->program;
-    Function all;
+    CompiledFunction all;
     TRY(take_body(self, &all, 0, FORWARD, loop, error));
     bool *is_target = ARENA_ARRAY(self->arena, bool, body->value_count + 1);
     bool *is_update = ARENA_ARRAY(self->arena, bool, program->value_count + 1);
@@ -447,9 +460,9 @@ static AmStatus split_body(Stages *self, const ProgramInstruction *loop, AmError
 }
 
 /* Divides a program without a loop over micro-batches. */
-static AmStatus split_program(Stages *self, AmError *error) {
+static AmStatus split_program(StageFunctions *self, AmError *error) {
     const Program *program = self->program;
-    Function all;
+    CompiledFunction all;
     TRY(open_function(&all, self->arena, program, error));
     bool *is_target = ARENA_ARRAY(self->arena, bool, program->value_count + 1);
     bool *is_update = ARENA_ARRAY(self->arena, bool, program->value_count + 1);
@@ -478,7 +491,7 @@ static AmStatus split_program(Stages *self, AmError *error) {
 /* ---- a device's functions ---- */
 
 /* Returns the loop over micro-batches that an instruction is; NULL: it is none. */
-static const ProgramInstruction *loop_over_batches(const Stages *self, int32_t i) {
+static const ProgramInstruction *loop_over_batches(const StageFunctions *self, int32_t i) {
     const ProgramInstruction *instruction = &self->program->instructions[i];
     bool is_loop = self->plan->micro_batches > 1 && instruction->kind == PROGRAM_COMPUTE &&
                    instruction->opcode == IR_WHILE && instruction->loop.carried;
@@ -488,7 +501,7 @@ static const ProgramInstruction *loop_over_batches(const Stages *self, int32_t i
 }
 
 /* Takes the loops in their order: those of the forward pass of all chunks, then those of the others. */
-static AmStatus take_loops(Stages *self, int32_t loop_count, AmError *error) {
+static AmStatus take_loops(StageFunctions *self, int32_t loop_count, AmError *error) {
     const Program *program = self->program;
     int32_t number = 0;
     if (loop_count == 1) {
@@ -507,7 +520,7 @@ static AmStatus take_loops(Stages *self, int32_t loop_count, AmError *error) {
 }
 
 /* Finds the functions before and after the loops: values that the passes read, and updates. */
-static AmStatus take_others(Stages *self, AmError *error) {
+static AmStatus take_others(StageFunctions *self, AmError *error) {
     const Program *program = self->program;
     bool *depends = ARENA_ARRAY(self->arena, bool, program->value_count + 1);
     bool *is_read = ARENA_ARRAY(self->arena, bool, program->value_count + 1);
@@ -545,11 +558,11 @@ typedef struct HeldBytes {
 
 /* Finds the arrays in memory. `done` [chunk][pass]: iterations that have ended. `last`: the pass that ends a
  * micro-batch. */
-static HeldBytes held_bytes(const Stages *self, int32_t (*done)[SCHEDULE_PASSES], int last) {
+static HeldBytes held_bytes(const StageFunctions *self, int32_t (*done)[SCHEDULE_PASSES], int last) {
     HeldBytes held = {0};
     int32_t ended = self->plan->micro_batches;
     for (int32_t c = 0; c < self->chunk_count; c++) {
-        const Chunk *chunk = &self->chunks[c];
+        const ChunkFunctions *chunk = &self->chunks[c];
         ended = done[c][last] < ended ? done[c][last] : ended;
         for (int from = 0; from <= last; from++) {
             int64_t sums = done[c][from] > 0 ? chunk->passes[from].sum_bytes : 0;
@@ -579,7 +592,7 @@ static void note_peak(XlaMemory *memory, HeldBytes held, int64_t own, int32_t st
 }
 
 /* Finds the peak over the passes, without parameters. */
-static AmStatus find_peak(Stages *self, XlaMemory *memory, AmError *error) {
+static AmStatus find_peak(StageFunctions *self, XlaMemory *memory, AmError *error) {
     const Plan *plan = self->plan;
     const ScheduledStage scheduled = {.kind = plan->stage_count == 1 ? SCHEDULE_1F1B : plan_schedule(plan),
                                       .stages = plan->stage_count,
@@ -594,7 +607,7 @@ static AmStatus find_peak(Stages *self, XlaMemory *memory, AmError *error) {
     TRY(schedule_iterations(&iterations, &count, self->arena, &scheduled, error));
     for (int32_t k = 0; k < count; k++) {
         int32_t chunk = iterations[k].chunk, pass = iterations[k].pass;
-        const Function *function = &self->chunks[chunk].passes[pass];
+        const CompiledFunction *function = &self->chunks[chunk].passes[pass];
         HeldBytes held = held_bytes(self, done, last);
         int64_t own = function->argument_bytes + function->later;
         if (done[chunk][pass] == 0) { /* its results are the sums so far */
@@ -612,21 +625,21 @@ static AmStatus find_peak(Stages *self, XlaMemory *memory, AmError *error) {
 }
 
 /* Adds up the arrays of micro-batches by the passes between which they are in memory. */
-static void sum_kept(Stages *self) {
+static void sum_kept(StageFunctions *self) {
     for (int32_t v = 0; v < self->program->value_count; v++) {
         const KeptArray *kept = &self->kept[v];
         if (kept->from == NONE || kept->until == NONE || kept->is_cut_before) continue;
-        Chunk *chunk = &self->chunks[kept->chunk];
+        ChunkFunctions *chunk = &self->chunks[kept->chunk];
         if (kept->from != kept->until) chunk->kept[kept->from][kept->until] += kept->bytes;
         bool is_made = self->program->values[v].instruction >= 0;
         if (!is_made) chunk->passes[kept->from].argument_bytes += kept->bytes;
     }
 }
 
-static AmStatus find_stages(Stages *self, AmError *error) {
+static AmStatus find_functions(StageFunctions *self, AmError *error) {
     const Program *program = self->program;
     int32_t loop_count = 0;
-    self->chunks = ARENA_ARRAY(self->arena, Chunk, self->chunk_count);
+    self->chunks = ARENA_ARRAY(self->arena, ChunkFunctions, self->chunk_count);
     self->kept = ARENA_ARRAY(self->arena, KeptArray, program->value_count + 1);
     if (self->arena->failed) return am_fail_memory(error, program->value_count);
     TRY(open_function(&self->update, self->arena, program, error));
@@ -649,15 +662,15 @@ static AmStatus find_stages(Stages *self, AmError *error) {
 }
 
 /* Finds the memory of a device's functions. `alive` [value_count]: for memory->alive. */
-static AmStatus stages_memory(XlaMemory *memory, int32_t *alive, const Program *program, const Plan *plan,
-                              AmError *error) {
-    Stages self = {.program = program, .plan = plan, .arena = program->arena, .alive = alive};
+static AmStatus functions_memory(XlaMemory *memory, int32_t *alive, const Program *program, const Plan *plan,
+                                 AmError *error) {
+    StageFunctions self = {.program = program, .plan = plan, .arena = program->arena, .alive = alive};
     int32_t rank = 0;
     while (self.stage + 1 < plan->stage_count &&
            rank + plan->stages[self.stage].mesh.device_count <= program->first_rank)
         rank += plan->stages[self.stage++].mesh.device_count;
     self.chunk_count = plan->stages[self.stage].range_count > 0 ? plan->stages[self.stage].range_count : 1;
-    TRY(find_stages(&self, error));
+    TRY(find_functions(&self, error));
     *memory = (XlaMemory){.has_functions = true, .alive = self.alive, .alive_count = self.alive_count};
     TRY(find_peak(&self, memory, error));
     for (int32_t k = 0; k < program->roles->parameter_count; k++) {
@@ -680,7 +693,7 @@ AmStatus jax_memory(Program *program, const Plan *plan, const ClusterDeviceType 
     int32_t *alive = ARENA_ARRAY(arena, int32_t, program->value_count + 1);
     if (arena->failed) return am_fail_memory(error, program->value_count);
     ArenaMark mark = arena_mark(arena);
-    AmStatus status = stages_memory(memory, alive, program, plan, error);
+    AmStatus status = functions_memory(memory, alive, program, plan, error);
     arena_release(arena, mark);
     if (status == AM_OK) program->allocation.xla = memory;
     return status;
