@@ -424,6 +424,12 @@ static void wrong_tables_of_aceso_are_refused(void **state) {
         {"_tp1_algo0.csv", OPERATORS "\nenc-attention-dense,1,2,1,1,0,1\n", "expected sizes above 0", 3},
         {"_tp1_algo0.csv", OPERATORS "enc-MLP-gelu,1,2,1,1,0,1\nenc-MLP-gelu,1,2,1,1,0,1\n",
          "each operator once", 3},
+        {"_tp1_algo0.csv",
+         OPERATORS "enc-1st-layernorm,63,218,16,32,0,16\nenc-2nd-layernorm,63,218,16,32,0,16\n"
+                   "enc-attention-softmax,63,218,16,32,0,16\nenc-MLP-gelu,63,218,16,32,0,16\n"
+                   "enc-attention-qkv,1,2,32,32,24,16\nenc-attention-dense,484,810,32,32,8,16\n"
+                   "enc-MLP-GEMM-1,1484,2810,32,32,32,16\nenc-MLP-GEMM-2,1484,2810,32,32,32,16\n",
+         "(expected at most 125 TFLOP/s, the f16 peak of V100-32GB)", 6},
     };
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         char name[128];
