@@ -62,7 +62,7 @@ typedef struct TransformerShape {
     bool has_plain_norms;   /* norms are not fused, whatever `fused` says */
     bool has_plain_softmax; /* the softmax has a kernel for each operator, in f32, and its result is kept in
                                f32 */
-    bool has_first_flash;   /* fused attention has the kernels of FlashAttention 1 */
+    bool uses_flash_1;      /* fused attention has the kernels of FlashAttention 1 */
     bool is_eager;          /* other element-wise operators of a layer are a kernel each */
     bool joins_products;    /* queries, keys and values are columns of one product */
     bool joins_loss;        /* the loss and its gradient are a kernel each, which read 16-bit logits */

@@ -433,8 +433,8 @@ static const char *const attention_kinds[2][2][2] = {
     {{"attention_backward", "attention_backward_1"}, {"causal_backward", "causal_backward_1"}}};
 
 static void begin_attention(Model *self, const Attention *attention, bool is_backward) {
-    transformer_begin_kernel(
-        self, attention_kinds[is_backward][attention->is_causal][self->shape->has_first_flash]);
+    transformer_begin_kernel(self,
+                             attention_kinds[is_backward][attention->is_causal][self->shape->uses_flash_1]);
 }
 
 /* Means of the values by these weights: [b, t, d]. */

@@ -24,8 +24,8 @@ static const ConventionRule phrase_rules[] = {
     {"kernel torch", OPTION(fuses_norms), false},
     {"kernel fused", OPTION(fuses_norms), false},
     {"kernel flash_attention", OPTION(fuses_norms), false},
-    {"kernel flash_attention", OPTION(is_first_flash), true},
-    {"kernel flash_attention2", OPTION(is_first_flash), false},
+    {"kernel flash_attention", OPTION(uses_flash_1), true},
+    {"kernel flash_attention2", OPTION(uses_flash_1), false},
     {"RMS kernel", OPTION(fuses_norms), true},
     {"precision PURE", OPTION(has_f32_gradients), false},
     {"precision DEFAULT", OPTION(has_f32_gradients), true},
@@ -49,7 +49,7 @@ static const ConventionRule source_rules[] = {
     {"AlephAlpha", OPTION(gathers_logits), true},
     {"AlephAlpha", OPTION(keeps_outputs), true},
     {"llm-foundry", OPTION(joins_loss), true},
-    {"llm-foundry", OPTION(is_first_flash), true},
+    {"llm-foundry", OPTION(uses_flash_1), true},
 };
 
 /* A column that states an option. */
@@ -123,8 +123,8 @@ AmStatus published_conventions(PublishedConventions *conventions, const Publishe
             set_option(&options, phrase_rules[k].option, phrase_rules[k].value);
     for (size_t k = 0; k < sizeof columns / sizeof *columns; k++)
         TRY(read_column(&options, &columns[k], error));
-    if (strcmp(run->attention, "flash1") == 0) options.is_flash = options.is_first_flash = true;
-    options.is_first_flash = options.is_first_flash && options.is_flash;
+    if (strcmp(run->attention, "flash1") == 0) options.is_flash = options.uses_flash_1 = true;
+    options.uses_flash_1 = options.uses_flash_1 && options.is_flash;
     *conventions = options;
     return AM_OK;
 }

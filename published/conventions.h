@@ -13,7 +13,7 @@ typedef struct PublishedConventions {
     bool fuses_norms, fuses_softmax; /* one kernel each */
     bool is_eager;                   /* other operators of a layer are a kernel each */
     bool is_flash;                   /* fused attention */
-    bool is_first_flash;             /* by the kernels of FlashAttention 1 */
+    bool uses_flash_1;               /* by the kernels of FlashAttention 1 */
     bool has_dropout;
     bool has_f32_gradients;     /* gradients are added in f32, also over devices */
     bool has_f32_reductions;    /* gradients are added in f32 over devices */

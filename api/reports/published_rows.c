@@ -47,7 +47,7 @@ static AmStatus read_conventions(TransformerShape *shape, const PublishedRun *ru
     TRY(published_conventions(&conventions, run, error));
     shape->fused = conventions.is_flash ? TRANSFORMER_FUSES_ATTENTION : TRANSFORMER_FUSES_NORMS;
     shape->has_plain_softmax = !conventions.is_flash && !conventions.fuses_softmax;
-    shape->has_first_flash = conventions.is_first_flash;
+    shape->uses_flash_1 = conventions.uses_flash_1;
     shape->has_plain_norms = !conventions.fuses_norms;
     shape->is_eager = conventions.is_eager;
     shape->has_dropout = conventions.has_dropout;

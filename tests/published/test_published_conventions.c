@@ -47,24 +47,24 @@ static void test_defaults(void **state) {
     run.type = "bf16";
     told = conventions_of(&run);
     assert_true(told.is_flash && told.overlaps && told.has_f32_gradients);
-    assert_false(told.has_dropout || told.is_first_flash);
+    assert_false(told.has_dropout || told.uses_flash_1);
 }
 
 static void test_notes_and_columns(void **state) {
     (void)state;
     PublishedRun run = make_run("AlephAlpha", "flash", "kernel flash_attentionv1.0.8; x");
     PublishedConventions told = conventions_of(&run);
-    assert_true(told.is_first_flash && told.is_eager);
+    assert_true(told.uses_flash_1 && told.is_eager);
     assert_false(told.fuses_norms || told.overlaps);
     run.note = "kernel flash_attention2 + RMS kernel";
     told = conventions_of(&run);
     assert_true(told.fuses_norms);
-    assert_false(told.is_first_flash);
+    assert_false(told.uses_flash_1);
     run.norms = "unfused";
     run.overlap = "yes";
     run.attention = "flash1";
     told = conventions_of(&run);
-    assert_true(told.overlaps && told.is_flash && told.is_first_flash);
+    assert_true(told.overlaps && told.is_flash && told.uses_flash_1);
     assert_false(told.fuses_norms);
 }
 
