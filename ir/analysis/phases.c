@@ -123,17 +123,6 @@ static void follow_gradients(Phases *work) {
     }
 }
 
-/* Finds the first gradient instruction of a group after which no earlier one is used. */
-static void find_boundaries(Phases *work) {
-    for (int32_t i = 0; i < work->graph->count; i++) {
-        if (!work->in_region[i] || !work->follows_gradient[i]) continue;
-        int32_t group = union_find_root(work->group, i);
-        if (work->boundary[group] >= 0 || work->entry[group] != SEVERAL_ENTRIES) continue;
-        if (work->live_until[group] <= i && !work->is_output[i]) work->boundary[group] = i;
-        if (work->live_until[group] < work->last_use[i]) work->live_until[group] = work->last_use[i];
-    }
-}
-
 /* Returns whether the value combines its gradient with a parameter, which begins the optimizer. */
 static bool mixes_with_parameter(const Phases *work, int32_t value) {
     for (int32_t k = 0; k < work->module->instructions[value].operand_count; k++) {
@@ -176,16 +165,6 @@ static bool is_named_backward(const Phases *work, int32_t value) {
     for (size_t k = 0; k < sizeof marks / sizeof *marks; k++)
         if (strstr(op_name, marks[k])) return true;
     return graph->owners[value] != work->module->entry && work->named_bodies[graph->owners[value]];
-}
-
-/* Bodies whose one loop is named as part of a derivative; outer bodies stand before inner ones. */
-static void find_named_bodies(Phases *work) {
-    const IrFlowGraph *graph = work->graph;
-    for (int32_t c = 0; c < work->module->computation_count; c++) {
-        int64_t first = graph->first_caller[c];
-        if (graph->first_caller[c + 1] - first != 1) continue;
-        work->named_bodies[c] = is_named_backward(work, graph->callers[first].region);
-    }
 }
 
 /* Marks the forward instructions and the updates, then the results that depend on no update, with
@@ -320,13 +299,26 @@ static void mark_updates(Phases *work, bool *live) {
 static void mark_before_gradients(Phases *work, bool *after_gradient) {
     grow_regions(work);
     follow_gradients(work);
-    find_boundaries(work);
+    /* The boundary of a group is its first gradient instruction after which no earlier one is used. */
+    for (int32_t i = 0; i < work->graph->count; i++) {
+        if (!work->in_region[i] || !work->follows_gradient[i]) continue;
+        int32_t group = union_find_root(work->group, i);
+        if (work->boundary[group] >= 0 || work->entry[group] != SEVERAL_ENTRIES) continue;
+        if (work->live_until[group] <= i && !work->is_output[i]) work->boundary[group] = i;
+        if (work->live_until[group] < work->last_use[i]) work->live_until[group] = work->last_use[i];
+    }
     mark_gradients(work, true, after_gradient);
     /* Inputs of the optimizer's statistics may depend on gradients. */
     memcpy(after_gradient, work->before_gradient, sizeof(bool) * (size_t)work->graph->count);
     ir_flow_mark_dependents(work->graph, after_gradient);
     mark_gradients(work, false, after_gradient);
-    find_named_bodies(work);
+    /* The one loop of these bodies is named as part of a derivative; outer bodies stand before inner ones. */
+    const IrFlowGraph *graph = work->graph;
+    for (int32_t c = 0; c < work->module->computation_count; c++) {
+        int64_t first = graph->first_caller[c];
+        if (graph->first_caller[c + 1] - first != 1) continue;
+        work->named_bodies[c] = is_named_backward(work, graph->callers[first].region);
+    }
     for (int32_t i = 0; i < work->graph->count; i++)
         work->before_gradient[i] |=
             work->in_update[i] && !work->is_independent[i] && is_named_backward(work, i);

@@ -334,20 +334,6 @@ static void find_costly(const IrFlowGraph *graph, bool *is_repeated, int32_t *gr
     for (int32_t i = 0; i < graph->count; i++) is_repeated[i] &= is_worth[union_find_root(groups, i)];
 }
 
-/* Extends the phase to the sources that recomputed values are moved from, and to operands that
- * depend on no parameter. */
-static void extend_to_operands(const IrFlowGraph *graph, IrPhase *phases, const bool *free) {
-    for (int32_t i = graph->count - 1; i >= 0; i--) {
-        const IrInstruction *instruction = &graph->module->instructions[i];
-        for (int32_t k = 0; phases[i] == IR_PHASE_RECOMPUTED && k < instruction->operand_count; k++) {
-            int32_t operand = ir_dataflow_operand(graph->flow, instruction, k);
-            bool is_moved =
-                ir_opcode_has(graph->module->instructions[operand].opcode, FACT_MOVES) || free[operand];
-            if (phases[operand] == IR_PHASE_BACKWARD && is_moved) phases[operand] = IR_PHASE_RECOMPUTED;
-        }
-    }
-}
-
 AmStatus ir_find_recomputed(IrPhase *phases, int32_t *repeats, Arena *scratch, const IrFlowGraph *graph,
                             const bool *free, AmError *error) {
     const IrModule *module = graph->module;
@@ -376,6 +362,15 @@ AmStatus ir_find_recomputed(IrPhase *phases, int32_t *repeats, Arena *scratch, c
         phases[i] = IR_PHASE_RECOMPUTED;
         repeats[i] = forward.first[slot_of(&forward, work.classes[i])];
     }
-    extend_to_operands(graph, phases, free);
+    /* The phase includes the sources of moved recomputed values, and operands without parameters. */
+    for (int32_t i = graph->count - 1; i >= 0; i--) {
+        const IrInstruction *instruction = &graph->module->instructions[i];
+        for (int32_t k = 0; phases[i] == IR_PHASE_RECOMPUTED && k < instruction->operand_count; k++) {
+            int32_t operand = ir_dataflow_operand(graph->flow, instruction, k);
+            bool is_moved =
+                ir_opcode_has(graph->module->instructions[operand].opcode, FACT_MOVES) || free[operand];
+            if (phases[operand] == IR_PHASE_BACKWARD && is_moved) phases[operand] = IR_PHASE_RECOMPUTED;
+        }
+    }
     return AM_OK;
 }

@@ -313,19 +313,6 @@ static bool moves_operand(const AttentionFinder *self, int32_t member) {
     return shape->rank > 0 && (shape->rank == 1 || !dtype_is_floating(shape->type));
 }
 
-/* Lists the members that move an operand which an earlier member moves, too. */
-static void add_repeats(AttentionFinder *self, IrAttention *row) {
-    memset(self->marked, 0, sizeof(bool) * (size_t)self->body->count);
-    row->repeats = ARENA_ARRAY(self->arena, int32_t, row->member_count + 1);
-    for (int32_t k = 0; row->repeats && k < row->member_count; k++) {
-        int32_t member = row->members[k] - self->body->first;
-        if (!moves_operand(self, member)) continue;
-        bool *is_moved = &self->marked[body_operand(self, member, 0)];
-        if (*is_moved) row->repeats[row->repeat_count++] = row->members[k];
-        *is_moved = true;
-    }
-}
-
 /* Adds a row of the instructions that are inside; `self->marked` is spent. */
 static AmStatus add_row(AttentionFinder *self, int32_t scores, bool is_backward, const char *reason,
                         AmError *error) {
@@ -351,7 +338,16 @@ static AmStatus add_row(AttentionFinder *self, int32_t scores, bool is_backward,
                 self->marked[body_operand(self, member, o)] = true;
     }
     row->operands = list_marked(self, self->marked, &row->operand_count);
-    add_repeats(self, row);
+    /* Repeats are the members that move an operand which an earlier member moves, too. */
+    memset(self->marked, 0, sizeof(bool) * (size_t)self->body->count);
+    row->repeats = ARENA_ARRAY(self->arena, int32_t, row->member_count + 1);
+    for (int32_t k = 0; row->repeats && k < row->member_count; k++) {
+        int32_t member = row->members[k] - self->body->first;
+        if (!moves_operand(self, member)) continue;
+        bool *is_moved = &self->marked[body_operand(self, member, 0)];
+        if (*is_moved) row->repeats[row->repeat_count++] = row->members[k];
+        *is_moved = true;
+    }
     return self->arena->failed ? am_fail_memory(error, row->member_count) : AM_OK;
 }
 

@@ -4,17 +4,13 @@
 
 #include <string.h>
 
-static void find_first_users(LayerFinder *self) {
+void layer_finder_prepare(LayerFinder *self) {
     memset(self->first_user, LAYER_NONE, sizeof *self->first_user * (size_t)self->run.count);
     for (int32_t i = self->run.count - 1; i >= 0; i--) {
         const IrInstruction *user = ir_instruction(self->run.from, i);
         if (self->run.roles->phases[i] != IR_PHASE_FORWARD) continue;
         for (int32_t k = 0; k < user->operand_count; k++) self->first_user[user->operands[k]] = i;
     }
-}
-
-void layer_finder_prepare(LayerFinder *self) {
-    find_first_users(self);
     for (int32_t p = 0; p < self->run.roles->parameter_count; p++) {
         const IrParameter *parameter = &self->run.roles->parameters[p];
         bool is_weight = parameter->role == IR_ROLE_WEIGHT || parameter->role == IR_ROLE_OPTIMIZER;
@@ -68,8 +64,15 @@ static void seed_layers(LayerFinder *self, const WeightGroup *group) {
     }
 }
 
-/* Finds the last layer of each value: its own, or a later one of a forward operator that reads it. */
-static void find_last_layers(LayerFinder *self) {
+static void assign_layers(LayerFinder *self, const WeightGroup *group) {
+    enum { SEVERAL = -2 };
+    int32_t *users = self->work; /* the layer of all users */
+    int32_t root = self->run.from->computations[self->run.from->entry].root;
+    seed_layers(self, group);
+    for (int32_t i = 0; i < self->run.count; i++)
+        if (self->run.layer[i] < 0 && i != root && self->run.roles->phases[i] == IR_PHASE_FORWARD)
+            self->run.layer[i] = layer_of_operands(self, i);
+    /* The last layer of a value is its own, or a later one of a forward operator that reads it. */
     memcpy(self->last_layer, self->run.layer, sizeof *self->run.layer * (size_t)self->run.count);
     for (int32_t i = 0; i < self->run.count; i++) {
         const IrInstruction *instruction = ir_instruction(self->run.from, i);
@@ -79,17 +82,6 @@ static void find_last_layers(LayerFinder *self) {
             if (*last < self->run.layer[i]) *last = self->run.layer[i];
         }
     }
-}
-
-static void assign_layers(LayerFinder *self, const WeightGroup *group) {
-    enum { SEVERAL = -2 };
-    int32_t *users = self->work; /* the layer of all users */
-    int32_t root = self->run.from->computations[self->run.from->entry].root;
-    seed_layers(self, group);
-    for (int32_t i = 0; i < self->run.count; i++)
-        if (self->run.layer[i] < 0 && i != root && self->run.roles->phases[i] == IR_PHASE_FORWARD)
-            self->run.layer[i] = layer_of_operands(self, i);
-    find_last_layers(self);
     for (int32_t i = 0; i < self->run.count; i++) {
         if (self->run.layer[i] >= 0 || i == root) continue;
         self->run.layer[i] = self->last_layer[i] = layer_of_operands(self, i);

@@ -14,18 +14,6 @@
 
 /* ---- runs of equal layers ---- */
 
-/* Numbers values that have no layer: equal ones are made alike of constants, or are one. */
-static void number_invariants(LayerFinder *self) {
-    for (int32_t i = 0; i < self->run.count; i++) {
-        const IrInstruction *instruction = ir_instruction(self->run.from, i);
-        bool is_own = self->run.layer[i] >= 0 || instruction->opcode == IR_PARAMETER;
-        uint64_t number = is_own ? hash_combine(1, (uint64_t)i) : self->operators[i];
-        for (int32_t k = 0; k < instruction->operand_count && !is_own; k++)
-            number = hash_combine(number, self->invariants[instruction->operands[k]]);
-        self->invariants[i] = number;
-    }
-}
-
 /* Returns whether the members of a layer are those of the next one, up to the shift. */
 static bool equals_next(const LayerFinder *self, int32_t layer) {
     const int32_t *first = self->run.first;
@@ -63,7 +51,15 @@ static int32_t find_run(LayerFinder *self) {
 /* Finds the layers, and a run of equal ones; false: it is short. */
 static bool find_layers_and_run(LayerFinder *self, const WeightGroup *group) {
     layer_finder_assign(self, group);
-    number_invariants(self);
+    /* Equal values without a layer are made alike of constants, or are one. */
+    for (int32_t i = 0; i < self->run.count; i++) {
+        const IrInstruction *instruction = ir_instruction(self->run.from, i);
+        bool is_own = self->run.layer[i] >= 0 || instruction->opcode == IR_PARAMETER;
+        uint64_t number = is_own ? hash_combine(1, (uint64_t)i) : self->operators[i];
+        for (int32_t k = 0; k < instruction->operand_count && !is_own; k++)
+            number = hash_combine(number, self->invariants[instruction->operands[k]]);
+        self->invariants[i] = number;
+    }
     return find_run(self) >= LAYER_RUN_LEAST;
 }
 

@@ -406,20 +406,6 @@ static bool revise(Splitter *self) {
     return changes;
 }
 
-static AmStatus allocate_flags(Splitter *self, AmError *error) {
-    int32_t count = self->roles->parameter_count;
-    bool **flags[] = {&self->is_split, &self->is_denied, &self->is_wanted};
-    for (size_t k = 0; k < sizeof flags / sizeof *flags; k++)
-        *flags[k] = ARENA_ARRAY(self->arena, bool, count + 1);
-    self->group = ARENA_ARRAY(self->arena, int32_t, count + 1);
-    self->number = ARENA_ARRAY(self->arena, int32_t, count + 1);
-    self->stride = ARENA_ARRAY(self->arena, int32_t, count + 1);
-    self->computation = ARENA_ARRAY(self->arena, int32_t, self->from->computation_count + 1);
-    self->constant = ARENA_ARRAY(self->arena, int32_t, self->from->instruction_count + 1);
-    self->has_depth = ARENA_ARRAY(self->arena, bool, LAYERS_MOST + 1);
-    return self->arena->failed ? am_fail_memory(error, count) : AM_OK;
-}
-
 /* Removes from the entry what nothing needs, and keeps the origins with their instructions. */
 static AmStatus simplify(Splitter *self, AmError *error) {
     IrComposed *entry = &self->composer.computations[0];
@@ -573,7 +559,17 @@ static const char *obstacle(const IrModule *module) {
 static AmStatus split_parameters(IrModule **made, IrLayerMap **map, const char **reason, Arena *arena,
                                  Splitter *self, AmError *error) {
     bool is_done = false, has_any = false;
-    TRY(allocate_flags(self, error));
+    int32_t count = self->roles->parameter_count;
+    bool **flags[] = {&self->is_split, &self->is_denied, &self->is_wanted};
+    for (size_t k = 0; k < sizeof flags / sizeof *flags; k++)
+        *flags[k] = ARENA_ARRAY(self->arena, bool, count + 1);
+    self->group = ARENA_ARRAY(self->arena, int32_t, count + 1);
+    self->number = ARENA_ARRAY(self->arena, int32_t, count + 1);
+    self->stride = ARENA_ARRAY(self->arena, int32_t, count + 1);
+    self->computation = ARENA_ARRAY(self->arena, int32_t, self->from->computation_count + 1);
+    self->constant = ARENA_ARRAY(self->arena, int32_t, self->from->instruction_count + 1);
+    self->has_depth = ARENA_ARRAY(self->arena, bool, LAYERS_MOST + 1);
+    if (self->arena->failed) return am_fail_memory(error, count);
     TRY(find_candidates(self, error));
     self->needed_by = LAYERS_NONE;
     for (int32_t p = 0; p < self->roles->parameter_count; p++) has_any = has_any || self->is_split[p];

@@ -523,19 +523,6 @@ static bool has_wide_reader(const Chooser *self, int32_t value) {
     return false;
 }
 
-/* Chooses bf16 for gathered rows of tables that have another reader in bf16, and thus a conversion. */
-static void choose_gathered(Chooser *self) {
-    PrecisionChoice *choice = self->choice;
-    for (int32_t v = 0; v < choice->value_count; v++)
-        for (int32_t k = self->sources.first[v]; choice->is_bf16[v] && k < self->sources.first[v + 1]; k++)
-            self->reads_bf16[self->sources.other[k]] = true;
-    for (int32_t v = 0; v < choice->value_count; v++) {
-        if (!choice->is_f32[v] || choice->kinds[v] != VALUE_GATHERED) continue;
-        int32_t table = self->sources.other[self->sources.first[v]];
-        choice->is_bf16[v] = !self->is_wide[v] || (!self->is_read_wide[v] && self->reads_bf16[table]);
-    }
-}
-
 static void choose_values(Chooser *self) {
     PrecisionChoice *choice = self->choice;
     int32_t count = choice->value_count;
@@ -561,7 +548,15 @@ static void choose_values(Chooser *self) {
     for (int32_t v = 0; v < count; v++)
         if (choice->is_f32[v] && choice->kinds[v] == VALUE_MOVED)
             choice->is_bf16[v] = !self->is_wide[v] || !self->is_read_wide[v];
-    choose_gathered(self);
+    /* Gathered rows are in bf16 if their table has another reader in bf16, and thus a conversion. */
+    for (int32_t v = 0; v < choice->value_count; v++)
+        for (int32_t k = self->sources.first[v]; choice->is_bf16[v] && k < self->sources.first[v + 1]; k++)
+            self->reads_bf16[self->sources.other[k]] = true;
+    for (int32_t v = 0; v < choice->value_count; v++) {
+        if (!choice->is_f32[v] || choice->kinds[v] != VALUE_GATHERED) continue;
+        int32_t table = self->sources.other[self->sources.first[v]];
+        choice->is_bf16[v] = !self->is_wide[v] || (!self->is_read_wide[v] && self->reads_bf16[table]);
+    }
 }
 
 /* Returns whether instruction i is one number in all elements, and a number of bf16. */

@@ -343,19 +343,14 @@ static const struct {
     {"cholesky", offsetof(Hlo__HloInstructionProto, cholesky_options), &hlo__cholesky_options__descriptor},
 };
 
-static AmStatus add_parts(IrScanner *scanner, Hlo__HloInstructionProto *instruction) {
+/* Adds the attributes that follow from others, and checks those that belong together. */
+static AmStatus complete(IrTextReader *reader, Hlo__HloInstructionProto *instruction, int64_t start) {
+    IrScanner *scanner = &reader->scanner;
     for (size_t i = 0; i < sizeof PARTS / sizeof PARTS[0]; i++) {
         if (strcmp(PARTS[i].opcode, instruction->opcode) != 0) continue;
         if (!follow_pointer(instruction, PARTS[i].part, PARTS[i].type, scanner->arena))
             return ir_scan_memory(scanner);
     }
-    return AM_OK;
-}
-
-/* Adds the attributes that follow from others, and checks those that belong together. */
-static AmStatus complete(IrTextReader *reader, Hlo__HloInstructionProto *instruction, int64_t start) {
-    IrScanner *scanner = &reader->scanner;
-    TRY(add_parts(scanner, instruction));
     for (size_t i = 0; i < instruction->n_called_computation_ids; i++) {
         if (instruction->called_computation_ids[i] >= 0) continue;
         return ir_scan_fail(scanner, start, "this %s names only one of its two computations",

@@ -74,18 +74,6 @@ static AmStatus read_metadata_field(IrScanner *scanner, Hlo__OpMetadata *metadat
     return AM_OK;
 }
 
-/* Reads {1,2}: kinds of profiles by number. */
-static AmStatus read_profile_types(IrScanner *scanner, Hlo__OpMetadata *metadata) {
-    size_t count;
-    int64_t *values;
-    TRY(ir_scan_integers(scanner, "{", "}", &count, &values));
-    metadata->profile_type = ARENA_ARRAY(scanner->arena, Hlo__ProfileType, count + 1);
-    if (!metadata->profile_type) return ir_scan_memory(scanner);
-    for (size_t i = 0; i < count; i++) metadata->profile_type[i] = (Hlo__ProfileType)values[i];
-    metadata->n_profile_type = count;
-    return AM_OK;
-}
-
 AmStatus ir_read_metadata(IrScanner *scanner, Hlo__OpMetadata **result) {
     Hlo__OpMetadata *metadata = ir_new_message(scanner->arena, &hlo__op_metadata__descriptor);
     if (!metadata) return ir_scan_memory(scanner);
@@ -100,7 +88,13 @@ AmStatus ir_read_metadata(IrScanner *scanner, Hlo__OpMetadata **result) {
         if (row < METADATA_COUNT) {
             TRY(read_metadata_field(scanner, metadata, row));
         } else if (ir_word_is(key, "profile_type")) {
-            TRY(read_profile_types(scanner, metadata));
+            size_t count;
+            int64_t *values;
+            TRY(ir_scan_integers(scanner, "{", "}", &count, &values));
+            metadata->profile_type = ARENA_ARRAY(scanner->arena, Hlo__ProfileType, count + 1);
+            if (!metadata->profile_type) return ir_scan_memory(scanner);
+            for (size_t i = 0; i < count; i++) metadata->profile_type[i] = (Hlo__ProfileType)values[i];
+            metadata->n_profile_type = count;
         } else if (ir_word_is(key, "metadata_payload")) {
             /* Text has the payload itself, where a binary file often has its place in a table. */
             Hlo__Payload *payload = ir_new_message(scanner->arena, &hlo__payload__descriptor);

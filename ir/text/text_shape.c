@@ -72,17 +72,6 @@ static AmStatus read_tile(IrScanner *scanner, Hlo__LayoutProto *layout) {
     return ir_scan_expect(scanner, ")");
 }
 
-/* Reads (1:4,8): dimension 1 is split at indices 4 and 8. */
-static AmStatus read_split(IrScanner *scanner, Hlo__LayoutProto *layout) {
-    Hlo__SplitConfigProto **split =
-        ir_push(scanner->arena, &layout->split_configs, &layout->n_split_configs, sizeof *split);
-    if (!split || !(*split = ir_new_message(scanner->arena, &hlo__split_config_proto__descriptor)))
-        return ir_scan_memory(scanner);
-    TRY(ir_scan_expect(scanner, "("));
-    TRY(ir_scan_integer(scanner, &(*split)->dimension));
-    return ir_scan_integers(scanner, ":", ")", &(*split)->n_split_indices, &(*split)->split_indices);
-}
-
 /* Reads (D,C,S): dense, compressed or single, one for each dimension; with '+' not unique, with '~' not
  * ordered. */
 static AmStatus read_level_types(IrScanner *scanner, const Hlo__ShapeProto *shape) {
@@ -144,7 +133,13 @@ static AmStatus read_property(IrScanner *scanner, const Hlo__ShapeProto *shape, 
         if (ir_word_is(letters, "T")) {
             TRY(read_tile(scanner, layout));
         } else if (ir_word_is(letters, "SC")) {
-            TRY(read_split(scanner, layout));
+            Hlo__SplitConfigProto **split =
+                ir_push(scanner->arena, &layout->split_configs, &layout->n_split_configs, sizeof *split);
+            if (!split || !(*split = ir_new_message(scanner->arena, &hlo__split_config_proto__descriptor)))
+                return ir_scan_memory(scanner);
+            TRY(ir_scan_expect(scanner, "("));
+            TRY(ir_scan_integer(scanner, &(*split)->dimension));
+            TRY(ir_scan_integers(scanner, ":", ")", &(*split)->n_split_indices, &(*split)->split_indices));
         } else if (ir_word_is(letters, "D")) {
             TRY(read_level_types(scanner, shape));
         } else if (ir_word_is(letters, "P")) {
@@ -383,16 +378,6 @@ static void write_index_type(Text *out, char mark, Hlo__PrimitiveType type) {
     if (type) text_append(out, "%c(%s)", mark, dtype_name((Dtype)type));
 }
 
-static void write_splits(Text *out, const Hlo__LayoutProto *layout) {
-    if (layout->n_split_configs) text_append_string(out, "SC");
-    for (size_t i = 0; i < layout->n_split_configs; i++) {
-        const Hlo__SplitConfigProto *split = layout->split_configs[i];
-        text_append(out, "(%lld:", (long long)split->dimension);
-        ir_write_integers(out, split->n_split_indices, split->split_indices);
-        text_append_string(out, ")");
-    }
-}
-
 static void write_layout(Text *out, const Hlo__ShapeProto *shape) {
     const Hlo__LayoutProto *layout = shape->layout;
     if (!layout || layout->n_minor_to_major != shape->n_dimensions) return;
@@ -412,7 +397,13 @@ static void write_layout(Text *out, const Hlo__ShapeProto *shape) {
         text_append(out, "E(%lld)", (long long)layout->element_size_in_bits);
     }
     if (layout->memory_space) text_append(out, "S(%lld)", (long long)layout->memory_space);
-    write_splits(out, layout);
+    if (layout->n_split_configs) text_append_string(out, "SC");
+    for (size_t i = 0; i < layout->n_split_configs; i++) {
+        const Hlo__SplitConfigProto *split = layout->split_configs[i];
+        text_append(out, "(%lld:", (long long)split->dimension);
+        ir_write_integers(out, split->n_split_indices, split->split_indices);
+        text_append_string(out, ")");
+    }
     if (layout->dynamic_shape_metadata_prefix_bytes) {
         text_append(out, "M(%lld)", (long long)layout->dynamic_shape_metadata_prefix_bytes);
     }

@@ -89,20 +89,6 @@ static AmStatus name_instructions(IrTextWriter *writer) {
     return AM_OK;
 }
 
-static AmStatus write_operands(IrTextWriter *writer, const Hlo__HloInstructionProto *instruction) {
-    for (size_t i = 0; i < instruction->n_operand_ids; i++) {
-        int32_t operand = ir_writer_instruction(writer, instruction->operand_ids[i]);
-        if (operand < 0) {
-            return am_fail(writer->error, AM_ERROR_INPUT, "", "instruction '%s': no operand of id %lld",
-                           instruction->name, (long long)instruction->operand_ids[i]);
-        }
-        if (i) text_append_string(writer->out, ", ");
-        if (i && i % 5 == 0) text_append(writer->out, "/*index=%zu*/", i);
-        text_append(writer->out, "%%%s", writer->instruction_names[operand]);
-    }
-    return AM_OK;
-}
-
 static AmStatus write_instruction(IrTextWriter *writer, size_t index, bool is_root) {
     const Hlo__HloInstructionProto *instruction = writer->computation->instructions[index];
     Text *out = writer->out;
@@ -114,7 +100,16 @@ static AmStatus write_instruction(IrTextWriter *writer, size_t index, bool is_ro
     } else if (strcmp(instruction->opcode, "parameter") == 0) {
         text_append(out, "%lld", (long long)instruction->parameter_number);
     } else {
-        TRY(write_operands(writer, instruction));
+        for (size_t i = 0; i < instruction->n_operand_ids; i++) {
+            int32_t operand = ir_writer_instruction(writer, instruction->operand_ids[i]);
+            if (operand < 0) {
+                return am_fail(writer->error, AM_ERROR_INPUT, "", "instruction '%s': no operand of id %lld",
+                               instruction->name, (long long)instruction->operand_ids[i]);
+            }
+            if (i) text_append_string(writer->out, ", ");
+            if (i && i % 5 == 0) text_append(writer->out, "/*index=%zu*/", i);
+            text_append(writer->out, "%%%s", writer->instruction_names[operand]);
+        }
     }
     text_append_string(out, ")");
     TRY(ir_write_attributes(writer, instruction));
