@@ -146,16 +146,6 @@ static AmStatus copy_region(const Splitter *self, Program **copy, const Half *ha
     return AM_OK;
 }
 
-static AmStatus make_condition(const Splitter *self, Half *half, AmError *error) {
-    const Program *from = self->loop.regions.programs[1];
-    int32_t *arrays = ARENA_ARRAY(self->arena, int32_t, self->crossing_count + 1);
-    if (!arrays) return am_fail_memory(error, self->crossing_count);
-    TRY(copy_region(self, &half->condition, half, from, 1, arrays, error));
-    for (int32_t i = 0; i < from->instruction_count; i++) emit_again(half->condition, &from->instructions[i]);
-    half->condition->outputs[0] = from->outputs[0];
-    return self->arena->failed ? am_fail_memory(error, from->instruction_count) : AM_OK;
-}
-
 /* Emits the place of the iteration, and 0. */
 static void emit_place(const Splitter *self, Half *half) {
     Program *body = half->body;
@@ -282,7 +272,13 @@ static AmStatus make_half(const Splitter *self, Half *half, AmError *error) {
         if (half->is_later ? is_in_later : part->is_kept[p]) half->parameters[half->count++] = p;
     }
     TRY(make_body(self, half, error));
-    return make_condition(self, half, error);
+    const Program *from = self->loop.regions.programs[1];
+    int32_t *arrays = ARENA_ARRAY(self->arena, int32_t, self->crossing_count + 1);
+    if (!arrays) return am_fail_memory(error, self->crossing_count);
+    TRY(copy_region(self, &half->condition, half, from, 1, arrays, error));
+    for (int32_t i = 0; i < from->instruction_count; i++) emit_again(half->condition, &from->instructions[i]);
+    half->condition->outputs[0] = from->outputs[0];
+    return self->arena->failed ? am_fail_memory(error, from->instruction_count) : AM_OK;
 }
 
 /* ---- the loops ---- */

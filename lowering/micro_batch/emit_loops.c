@@ -511,21 +511,6 @@ static int32_t emit_condition(MicroBatchEmitter *self, const IrShape *carried, i
     return block.computation;
 }
 
-/* Checks that operators whose values leave the loop of a level have one result. */
-static AmStatus check_results(const MicroBatchRewrite *rewrite, int32_t level, AmError *error) {
-    for (int32_t i = 0; i < rewrite->rules->entry_count; i++) {
-        const IrInstruction *instruction = &rewrite->module->instructions[i];
-        if (instruction->shape.type != DTYPE_TUPLE || !micro_batch_is_written(rewrite, i)) continue;
-        for (ResultKind kind = RESULT_SUM; kind < RESULT_KINDS; kind++)
-            if (leaves_loop(rewrite, i, level, kind))
-                return am_fail(error, AM_ERROR_INFEASIBLE, rewrite->module->source,
-                               "cannot be split exactly into %d micro-batches: the results of %s are of "
-                               "different kinds",
-                               rewrite->settings.micro_batches, instruction->name);
-    }
-    return AM_OK;
-}
-
 /* Begins the body of a loop: its parameter, and the counter of its iterations, which is carry 0. */
 static AmStatus begin_body(MicroBatchEmitter *self, const MicroBatchBlock *entry, int32_t level,
                            AmError *error) {
@@ -609,7 +594,17 @@ static AmStatus emit_iterations(MicroBatchEmitter *self, int32_t level, AmError 
     int32_t *results = ARENA_ARRAY(self->arena, int32_t, (int64_t)entry_count * RESULT_KINDS + 1);
     if (self->arena->failed) return am_fail_memory(error, entry_count);
     TRY(begin_body(self, &entry, level, error));
-    TRY(check_results(rewrite, level, error));
+    /* Operators whose values leave the loop of a level have one result. */
+    for (int32_t i = 0; i < rewrite->rules->entry_count; i++) {
+        const IrInstruction *instruction = &rewrite->module->instructions[i];
+        if (instruction->shape.type != DTYPE_TUPLE || !micro_batch_is_written(rewrite, i)) continue;
+        for (ResultKind kind = RESULT_SUM; kind < RESULT_KINDS; kind++)
+            if (leaves_loop(rewrite, i, level, kind))
+                return am_fail(error, AM_ERROR_INFEASIBLE, rewrite->module->source,
+                               "cannot be split exactly into %d micro-batches: the results of %s are of "
+                               "different kinds",
+                               rewrite->settings.micro_batches, instruction->name);
+    }
     emit_body(self, level, results);
     TRY(add_loop(self, &entry, &loop, error));
     for (int32_t i = 0; i < entry_count; i++)

@@ -154,20 +154,6 @@ static AmStatus rewrite_in_micro_batches(PlanContext *self, int32_t **origins, A
     return micro_batch_emit(&self->canonical, origins, rewrite, error);
 }
 
-/* Classes named by an instruction are named by the original's; where that is
- * another's name already, by a number beyond the original's. */
-static void name_classes(PlanContext *self) {
-    const Classes *classes = self->classes;
-    for (int32_t c = 0; c < classes->count; c++) {
-        DimensionClass *class = &classes->classes[c];
-        if (class->named_by_parameter) continue;
-        int32_t own = class->number, original = self->original[own];
-        class->number = -1;
-        bool is_taken = classes_find(classes, false, original, class->dimension) >= 0;
-        class->number = is_taken ? self->whole->rules->count + own : original;
-    }
-}
-
 int32_t plan_number_of(const PlanContext *context, int32_t instruction) {
     return context->whole ? context->original[instruction] : instruction;
 }
@@ -222,7 +208,16 @@ static AmStatus derive(PlanContext *self, const bool *is_copy, const StopSignal 
     TRY(check_stop(stop, error));
     TRY(split_options_build(&self->split_options, &self->arena, self->rules, self->classes, self->roles,
                             error));
-    name_classes(self);
+    /* A class has the name of the original's; if that is taken, a number beyond the original's. */
+    const Classes *classes = self->classes;
+    for (int32_t c = 0; c < classes->count; c++) {
+        DimensionClass *class = &classes->classes[c];
+        if (class->named_by_parameter) continue;
+        int32_t own = class->number, original = self->original[own];
+        class->number = -1;
+        bool is_taken = classes_find(classes, false, original, class->dimension) >= 0;
+        class->number = is_taken ? self->whole->rules->count + own : original;
+    }
     return AM_OK;
 }
 

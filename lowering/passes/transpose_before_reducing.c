@@ -14,19 +14,6 @@ typedef struct Users {
     int32_t instruction; /* one of them, or -1 */
 } Users;
 
-static void count_users(Users *users, const Program *program) {
-    for (int32_t i = 0; i < program->instruction_count; i++)
-        for (int32_t k = 0; k < program->instructions[i].operand_count; k++) {
-            Users *of_value = &users[program->instructions[i].operands[k]];
-            of_value->count++;
-            of_value->instruction = i;
-        }
-    for (int32_t k = 0; k < program->roles->output_count; k++)
-        if (program->outputs[k] >= 0) users[program->outputs[k]].count++;
-    for (int32_t k = 0; k < program->execution.update_count; k++)
-        users[program->execution.updates[k].value].count++;
-}
-
 /* Returns whether an instruction is an all_reduce of one product. */
 static bool sums_product(const Program *program, const ProgramInstruction *sum) {
     if (sum->kind != PROGRAM_COLLECTIVE || sum->collective->kind != PROGRAM_ALL_REDUCE ||
@@ -83,7 +70,16 @@ AmStatus program_transpose_before_reducing(Program *program, AmError *error) {
     Users *users = ARENA_ARRAY(program->arena, Users, program->value_count + 1);
     if (!users) return am_fail_memory(error, (int64_t)sizeof *users * program->value_count);
     for (int32_t v = 0; v < program->value_count; v++) users[v].instruction = -1;
-    count_users(users, program);
+    for (int32_t i = 0; i < program->instruction_count; i++)
+        for (int32_t k = 0; k < program->instructions[i].operand_count; k++) {
+            Users *of_value = &users[program->instructions[i].operands[k]];
+            of_value->count++;
+            of_value->instruction = i;
+        }
+    for (int32_t k = 0; k < program->roles->output_count; k++)
+        if (program->outputs[k] >= 0) users[program->outputs[k]].count++;
+    for (int32_t k = 0; k < program->execution.update_count; k++)
+        users[program->execution.updates[k].value].count++;
     for (int32_t i = 0; i < program->instruction_count; i++) {
         ProgramInstruction *transpose = transpose_after(program, users, i);
         if (transpose) exchange(program, &program->instructions[i], transpose);

@@ -83,19 +83,6 @@ static void mark_part(NameWriter *self, int32_t computation, int32_t part) {
     }
 }
 
-static AmStatus find_entry_places(NameWriter *self, Arena *arena, AmError *error) {
-    const IrModule *module = self->whole->canonical;
-    self->entry_place = ARENA_ARRAY(arena, int32_t, module->instruction_count + 1);
-    if (!self->entry_place) return am_fail_memory(error, module->instruction_count);
-    for (int32_t i = 0; i < module->instruction_count; i++) self->entry_place[i] = -1;
-    for (int32_t i = 0; i < self->whole->rules->entry_count; i++) {
-        self->entry_place[i] = i;
-        for (int32_t k = 0; k < module->instructions[i].called_count; k++)
-            mark_part(self, module->instructions[i].called[k], i);
-    }
-    return AM_OK;
-}
-
 static void add_row(const NameWriter *self, json_t *rows, json_int_t number, int32_t instruction) {
     Text name = {0};
     if (instruction >= 0) instruction_names_append(&name, &self->names, instruction);
@@ -174,7 +161,15 @@ static AmStatus write_names(NameWriter *self, json_t **names, const json_t *stag
     }
     TRY(plan_names_hash_parameters(hex, arena, self->layers, error));
     TRY(instruction_names_make(&self->names, arena, self->layers, error));
-    TRY(find_entry_places(self, arena, error));
+    const IrModule *module = self->whole->canonical;
+    self->entry_place = ARENA_ARRAY(arena, int32_t, module->instruction_count + 1);
+    if (!self->entry_place) return am_fail_memory(error, module->instruction_count);
+    for (int32_t i = 0; i < module->instruction_count; i++) self->entry_place[i] = -1;
+    for (int32_t i = 0; i < self->whole->rules->entry_count; i++) {
+        self->entry_place[i] = i;
+        for (int32_t k = 0; k < module->instructions[i].called_count; k++)
+            mark_part(self, module->instructions[i].called[k], i);
+    }
     self->instructions = json_array();
     self->borders = json_array();
     json_array_foreach(stages, s, stage) add_stage(self, stage);

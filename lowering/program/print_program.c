@@ -125,16 +125,6 @@ static void print_pieces(Text *text, const char *word, const ProgramPiece *piece
     if (count > 0) text_append_string(text, "]");
 }
 
-/* Prints one shape, or as in HLO a tuple of those that a merged collective makes. */
-static void print_shapes(Text *text, const Program *program, const ProgramInstruction *instruction) {
-    if (instruction->result_count > 1) text_append_string(text, "(");
-    for (int32_t k = 0; k < instruction->result_count; k++) {
-        if (k) text_append_string(text, ", ");
-        print_shape(text, &program->values[instruction->first_result + k].shape);
-    }
-    if (instruction->result_count > 1) text_append_string(text, ")");
-}
-
 /* Prints a state. A region that is replicated on every device has no mesh. */
 static void print_state(Text *text, const Program *program, SbpState state) {
     if (!program->mesh) return;
@@ -167,7 +157,12 @@ static void print_instruction(Text *text, const Program *program, const ProgramI
     for (int32_t k = 0; k < instruction->result_count; k++)
         text_append(text, "%s%%%d", k ? ", " : "", instruction->first_result + k);
     if (instruction->result_count > 0) text_append_string(text, " = ");
-    print_shapes(text, program, instruction);
+    if (instruction->result_count > 1) text_append_string(text, "(");
+    for (int32_t k = 0; k < instruction->result_count; k++) {
+        if (k) text_append_string(text, ", ");
+        print_shape(text, &program->values[instruction->first_result + k].shape);
+    }
+    if (instruction->result_count > 1) text_append_string(text, ")");
     text_append(text, "%s%s(", instruction->result_count > 0 ? " " : "", instruction_name(instruction));
     for (int32_t k = 0; k < instruction->operand_count; k++)
         text_append(text, "%s%%%d", k ? ", " : "", instruction->operands[k]);
@@ -238,7 +233,8 @@ static void print_fusion(Text *text, const Program *program, const ProgramFusion
     text_append_string(text, "\n");
 }
 
-static void print_views(Text *text, const Program *program) {
+static void print_steps(Text *text, const Program *program) {
+    text_append_string(text, "\nviews\n");
     for (int32_t i = 0; i < program->instruction_count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];
         if (!program_is_view(instruction)) continue;
@@ -249,11 +245,6 @@ static void print_views(Text *text, const Program *program) {
             text_append(text, " with %%%d", instruction->operands[1]);
         text_append_string(text, instruction->compute.place ? " in the slice of the iteration\n" : "\n");
     }
-}
-
-static void print_steps(Text *text, const Program *program) {
-    text_append_string(text, "\nviews\n");
-    print_views(text, program);
     text_append_string(text, "\nsteps\n");
     for (int32_t s = 0; s < program->execution.step_count; s++) {
         const ProgramRowGroup *rows = program_row_group(program, &program->execution.steps[s]);

@@ -17,15 +17,6 @@ static void add_numbers(Text *key, const char *name, const int64_t *numbers, int
     for (int32_t k = 0; k < count; k++) text_append(key, "%c%lld", k ? ',' : '=', (long long)numbers[k]);
 }
 
-static void add_window(Text *key, const IrAttributes *attributes) {
-    for (int32_t k = 0; k < attributes->window_count; k++) {
-        const IrWindowDimension *window = &attributes->window[k];
-        text_append(key, " %lldx%lld:%lldx%lld%s", (long long)window->size, (long long)window->stride,
-                    (long long)window->window_dilation, (long long)window->base_dilation,
-                    window->reversal ? "r" : "");
-    }
-}
-
 static void add_attributes(Text *key, const ProgramInstruction *instruction, int32_t operand_rank) {
     const IrAttributes *attributes = instruction->attributes;
     if (!attributes) return;
@@ -43,7 +34,12 @@ static void add_attributes(Text *key, const ProgramInstruction *instruction, int
                     (long long)of->kernel_input_feature, (long long)of->kernel_output_feature,
                     (long long)of->output_batch, (long long)of->output_feature,
                     (long long)of->feature_group_count, (long long)of->batch_group_count);
-    add_window(key, attributes);
+    for (int32_t k = 0; k < attributes->window_count; k++) {
+        const IrWindowDimension *window = &attributes->window[k];
+        text_append(key, " %lldx%lld:%lldx%lld%s", (long long)window->size, (long long)window->stride,
+                    (long long)window->window_dilation, (long long)window->base_dilation,
+                    window->reversal ? "r" : "");
+    }
     if (attributes->gather) {
         add_numbers(key, "offset", attributes->gather->offset_dimensions, attributes->gather->offset_count);
         add_numbers(key, "collapsed", attributes->gather->collapsed_dimensions,
