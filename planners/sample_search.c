@@ -222,22 +222,6 @@ static AmStatus search_sample(SearchContext *self, SearchResult *found, const Pl
     return move_plans(self, &moved, sample, &again, error);
 }
 
-/* Adds one-stage baselines with these numbers of micro-batches; where one does not fit, with up to four times
- * as many. */
-static AmStatus add_stage_baselines(SearchContext *self, const int32_t *only, AmError *error) {
-    enum { MOST_DOUBLINGS = 2 };
-    SearchResult *result = self->result;
-    int32_t numbers[BASELINE_COUNT];
-    memcpy(numbers, only, sizeof numbers);
-    for (int32_t k = 0; k <= MOST_DOUBLINGS; k++) {
-        TRY(search_add_stage_baselines(result, self, false, numbers, self->options, error));
-        for (int32_t e = 0; e < BASELINE_COUNT; e++)
-            numbers[e] = isnan(result->baselines[e].seconds) ? 2 * numbers[e] : 0;
-    }
-    search_result_choose(result);
-    return AM_OK;
-}
-
 /* Adds the baselines that are near the best plan, or that of the sample, priced on the module with their
  * numbers of micro-batches on the sample. */
 static AmStatus add_baselines(SearchContext *self, const SearchResult *found, AmError *error) {
@@ -249,7 +233,16 @@ static AmStatus add_baselines(SearchContext *self, const SearchResult *found, Am
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
         if (found->baselines[e].seconds <= BASELINE_WITHIN * best)
             only[e] = found->baselines[e].micro_batches;
-    TRY(add_stage_baselines(self, only, error));
+    /* Baselines that do not fit are tried with up to four times as many micro-batches. */
+    enum { MOST_DOUBLINGS = 2 };
+    int32_t numbers[BASELINE_COUNT];
+    memcpy(numbers, only, sizeof numbers);
+    for (int32_t k = 0; k <= MOST_DOUBLINGS; k++) {
+        TRY(search_add_stage_baselines(result, self, false, numbers, self->options, error));
+        for (int32_t e = 0; e < BASELINE_COUNT; e++)
+            numbers[e] = isnan(result->baselines[e].seconds) ? 2 * numbers[e] : 0;
+    }
+    search_result_choose(result);
     if (result->plan && search_spans_stages(self->options))
         TRY(search_add_pipeline_baselines(result, self, true, only, self->options, error));
     for (int32_t e = 0; e < BASELINE_COUNT; e++) {

@@ -71,20 +71,6 @@ static AmStatus list_dimensions(PartitionState *self, StrictRoots roots, AmError
     return AM_OK;
 }
 
-static AmStatus index_variables(PartitionState *self, AmError *error) {
-    int32_t variables = strict_variables(self->problem), count = self->shared.dimension_count;
-    self->first_of = ARENA_ARRAY(self->arena, int32_t, variables + 2);
-    self->on_variable = ARENA_ARRAY(self->arena, int32_t, count + 1);
-    if (self->arena->failed) return am_fail_memory(error, variables);
-    for (int32_t d = 0; d < count; d++)
-        self->first_of[strict_variable(self->problem, member_of(self, d).parameter) + 2]++;
-    for (int32_t v = 0; v < variables; v++) self->first_of[v + 2] += self->first_of[v + 1];
-    for (int32_t d = 0; d < count; d++)
-        self->on_variable[self->first_of[strict_variable(self->problem, member_of(self, d).parameter) +
-                                         1]++] = d;
-    return AM_OK;
-}
-
 /* Finds the dimensions that partitioning d partitions, ascending, in `closure`. Returns their number, or -1
  * if it conflicts. */
 static int32_t try_dimension(PartitionState *self, int32_t d, int32_t *closure) {
@@ -315,7 +301,16 @@ AmStatus paper_partition_create(PaperPartition **partition, Arena *arena, const 
                              .has_linkage = roots != STRICT_DATA};
     TRY(strict_build(&self->problem, arena, context, axis_size, roots, error));
     TRY(list_dimensions(self, roots, error));
-    TRY(index_variables(self, error));
+    int32_t variables = strict_variables(self->problem), count = self->shared.dimension_count;
+    self->first_of = ARENA_ARRAY(self->arena, int32_t, variables + 2);
+    self->on_variable = ARENA_ARRAY(self->arena, int32_t, count + 1);
+    if (self->arena->failed) return am_fail_memory(error, variables);
+    for (int32_t d = 0; d < count; d++)
+        self->first_of[strict_variable(self->problem, member_of(self, d).parameter) + 2]++;
+    for (int32_t v = 0; v < variables; v++) self->first_of[v + 2] += self->first_of[v + 1];
+    for (int32_t d = 0; d < count; d++)
+        self->on_variable[self->first_of[strict_variable(self->problem, member_of(self, d).parameter) +
+                                         1]++] = d;
     TRY(find_decisions(self, error));
     qsort(self->decisions, (size_t)self->shared.decision_count, sizeof *self->decisions, compare_decisions);
     TRY(index_holders(self, error));

@@ -380,7 +380,10 @@ static AmStatus find_topologies(PipelineCutter *self, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus check_cluster(const Cluster *cluster, AmError *error) {
+AmStatus paper_pipeline_create(PaperPipeline **pipeline, Arena *arena, const PaperChain *chain,
+                               const Cluster *cluster, int32_t micro_batches, double memory_fraction,
+                               AmError *error) {
+    static const EnvironmentMethods methods = {reset_cuts, observe_cuts, mask, step_cuts};
     if (cluster->server_count < 2 || cluster->server_count > STAGES_MOST)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--objective paper cuts a pipeline into a stage per server: cluster %s has %d",
@@ -390,14 +393,6 @@ static AmStatus check_cluster(const Cluster *cluster, AmError *error) {
             return am_fail(error, AM_ERROR_USAGE, "",
                            "--objective paper: the servers of cluster %s have different numbers of devices",
                            cluster->name);
-    return AM_OK;
-}
-
-AmStatus paper_pipeline_create(PaperPipeline **pipeline, Arena *arena, const PaperChain *chain,
-                               const Cluster *cluster, int32_t micro_batches, double memory_fraction,
-                               AmError *error) {
-    static const EnvironmentMethods methods = {reset_cuts, observe_cuts, mask, step_cuts};
-    TRY(check_cluster(cluster, error));
     PipelineCutter *self = ARENA_ARRAY(arena, PipelineCutter, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     *self = (PipelineCutter){.shared = {.base = {.methods = &methods},

@@ -352,19 +352,6 @@ static AmStatus collect_rows(Sweep *result, const DegreeSweep *self, Arena *aren
     return AM_OK;
 }
 
-/* Reports the first refused number of micro-batches, or ends the sweep if it is the only one. */
-static AmStatus check_contexts(Sweep *result, const DegreeSweep *self, Arena *arena, AmError *error) {
-    for (int32_t k = 0; k < self->context_count; k++) {
-        const SweepContext *context = &self->contexts[k];
-        bool is_left_out = context->status == AM_ERROR_INFEASIBLE && self->options->micro_batches == 0;
-        if (!is_left_out) TRY(am_pass_error(context->status, &context->error, error));
-        if (context->status == AM_OK || result->refused > 0) continue;
-        result->refused = context->micro_batches;
-        result->refusal = arena_copy_string(arena, context->error.text);
-    }
-    return AM_OK;
-}
-
 static AmStatus run_all(Sweep *result, DegreeSweep *self, Arena *arena, AmError *error) {
     const SweepOptions *options = self->options;
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS], devices = self->cluster->device_count;
@@ -376,7 +363,15 @@ static AmStatus run_all(Sweep *result, DegreeSweep *self, Arena *arena, AmError 
         if (devices % tensor == 0) self->tensor_sizes[self->tensor_count++] = tensor;
     parallel_for(self->context_count, options->threads, open_task, self);
     parallel_for(self->context_count, options->threads, choose_task, self);
-    TRY(check_contexts(result, self, arena, error));
+    /* The first refused number of micro-batches is reported; it ends the sweep if it is the only one. */
+    for (int32_t k = 0; k < self->context_count; k++) {
+        const SweepContext *context = &self->contexts[k];
+        bool is_left_out = context->status == AM_ERROR_INFEASIBLE && self->options->micro_batches == 0;
+        if (!is_left_out) TRY(am_pass_error(context->status, &context->error, error));
+        if (context->status == AM_OK || result->refused > 0) continue;
+        result->refused = context->micro_batches;
+        result->refusal = arena_copy_string(arena, context->error.text);
+    }
     TRY(find_cuts(self, 1, arena, error));
     if (options->schedules >> SCHEDULE_INTERLEAVED & 1)
         TRY(find_cuts(self, SEARCH_DEFAULT_CHUNKS, arena, error));

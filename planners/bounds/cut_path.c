@@ -51,21 +51,6 @@ static void find_steps(CutSearch *self) {
 
 /* ---- weights ---- */
 
-/* Sets what counts above each state: the least over the ways there. */
-static void set_above(CutSearch *self) {
-    for (int32_t kind = 0; kind < PATH_KINDS; kind++)
-        for (int32_t pass = 0; pass < PATH_PASSES; pass++) {
-            double *above = self->above[kind][pass];
-            for (int32_t k = 0; k < self->state_count; k++) above[k] = k == 0 ? 0 : INFINITY;
-            for (int32_t k = 0; k < self->step_count; k++) {
-                const Step *step = &self->steps[k];
-                double rise = self->potentials[kind][step->to] - self->potentials[kind][step->from];
-                double added = rise * self->counts[kind][step->stage].above[pass];
-                above[step->to] = smaller(above[step->to], above[step->from] + added);
-            }
-        }
-}
-
 static void weigh_step(const CutSearch *self, Step *step) {
     memset(step->weights, 0, sizeof step->weights);
     memset(step->across, 0, sizeof step->across);
@@ -209,7 +194,18 @@ static inline void take_lanes(CutSearch *self, const Step *first, int32_t count,
 
 double cut_path_search(CutSearch *self) {
     int32_t places = self->tables->work->places;
-    set_above(self);
+    /* What counts above a state is the least over the ways there. */
+    for (int32_t kind = 0; kind < PATH_KINDS; kind++)
+        for (int32_t pass = 0; pass < PATH_PASSES; pass++) {
+            double *above = self->above[kind][pass];
+            for (int32_t k = 0; k < self->state_count; k++) above[k] = k == 0 ? 0 : INFINITY;
+            for (int32_t k = 0; k < self->step_count; k++) {
+                const Step *step = &self->steps[k];
+                double rise = self->potentials[kind][step->to] - self->potentials[kind][step->from];
+                double added = rise * self->counts[kind][step->stage].above[pass];
+                above[step->to] = smaller(above[step->to], above[step->from] + added);
+            }
+        }
     for (int32_t k = 0; k < self->step_count; k++) weigh_step(self, &self->steps[k]);
     double anywhere = find_least(self);
     for (int32_t k = 0; k < self->state_count * (places + 1); k++) self->least[k] = k == 0 ? 0 : INFINITY;

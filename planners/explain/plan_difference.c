@@ -323,17 +323,6 @@ typedef struct ParameterGroup {
     const char *rest; /* of the path, after the layer's name */
 } ParameterGroup;
 
-static AmStatus name_groups(Differ *self, const ParameterGroup *groups) {
-    for (int32_t k = 0; k < self->result->parameter_count; k++) {
-        Text text = {0};
-        layer_name_append(&text, &groups[k].name, (int32_t)strlen(groups[k].name.path.path));
-        self->result->parameters[k].path = arena_copy_string(self->arena, text.data);
-        text_free(&text);
-        if (!self->result->parameters[k].path) return am_fail_memory(self->error, 0);
-    }
-    return AM_OK;
-}
-
 /* Weights first, then by bytes, then by path. */
 static int compare_parameters(const void *first, const void *second) {
     const DifferenceParameters *a = first, *b = second;
@@ -377,7 +366,13 @@ static AmStatus add_parameters(Differ *self) {
             ir_shape_bytes(&self->context->canonical->instructions[parameter->instruction].shape);
         result->parameter_total++;
     }
-    TRY(name_groups(self, groups));
+    for (int32_t k = 0; k < self->result->parameter_count; k++) {
+        Text text = {0};
+        layer_name_append(&text, &groups[k].name, (int32_t)strlen(groups[k].name.path.path));
+        self->result->parameters[k].path = arena_copy_string(self->arena, text.data);
+        text_free(&text);
+        if (!self->result->parameters[k].path) return am_fail_memory(self->error, 0);
+    }
     qsort(result->parameters, (size_t)result->parameter_count, sizeof *result->parameters,
           compare_parameters);
     return AM_OK;

@@ -149,20 +149,6 @@ static AmStatus draw_change(Restarts *self, const Plan **made, AmError *error) {
     }
 }
 
-/* Draws one to three random changes; those that are incompatible with earlier ones are omitted. */
-static AmStatus draw_changes(Restarts *self, const Plan **made, AmError *error) {
-    int32_t wanted = 1 + (int32_t)random_below(self->random, 3);
-    *made = NULL;
-    for (int32_t k = 0; k < wanted; k++) {
-        const Plan *change, *both = NULL;
-        TRY(draw_change(self, &change, error));
-        if (change && *made) TRY(plan_move_join(&both, &self->candidates, self->plan, *made, change, error));
-        if (change && !*made) both = change;
-        if (both) *made = both;
-    }
-    return AM_OK;
-}
-
 /* Finds the next plan of the sequence, or NULL where that has none; `*is_end`: there are no more. */
 static AmStatus find_next(Restarts *self, const Plan **made, bool *is_end, AmError *error) {
     Arena *arena = &self->candidates;
@@ -181,7 +167,17 @@ static AmStatus find_next(Restarts *self, const Plan **made, bool *is_end, AmErr
         if (number < j)
             return plan_move_join(made, arena, self->plan, self->singles[j], self->singles[number], error);
     *is_end = ++self->missed > MOST_UNKNOWN;
-    return draw_changes(self, made, error);
+    /* One to three random changes, without those that are incompatible with earlier ones: */
+    int32_t wanted = 1 + (int32_t)random_below(self->random, 3);
+    *made = NULL;
+    for (int32_t k = 0; k < wanted; k++) {
+        const Plan *change, *both = NULL;
+        TRY(draw_change(self, &change, error));
+        if (change && *made) TRY(plan_move_join(&both, &self->candidates, self->plan, *made, change, error));
+        if (change && !*made) both = change;
+        if (both) *made = both;
+    }
+    return AM_OK;
 }
 
 /* ---- restarts ---- */

@@ -146,18 +146,6 @@ static AmStatus price_stages(StageDp *self, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus price_transfers(StageDp *self, AmError *error) {
-    size_t row = (size_t)self->units + 1;
-    self->transfer = ARENA_ARRAY(&self->arena, double, (size_t)(self->devices + 1) * row);
-    if (!self->transfer) return am_fail_memory(error, (int64_t)row * self->devices);
-    for (int32_t d = 1; d < self->devices; d++)
-        for (int32_t u = 1; u < self->units; u++)
-            self->transfer[(size_t)d * row + (size_t)u] =
-                stage_model_transfer(self->model, self->micro_batches, u, d, false) +
-                stage_model_transfer(self->model, self->micro_batches, u, d, true);
-    return AM_OK;
-}
-
 static size_t state_of(const StageDp *self, int32_t stages, int32_t device, int32_t unit) {
     return ((size_t)stages * (size_t)(self->devices + 1) + (size_t)device) * (size_t)(self->units + 1) +
            (size_t)unit;
@@ -384,7 +372,14 @@ static AmStatus find_layouts(StageDp *self, AmError *error) {
     if (self->arena.failed || !self->found.of) return am_fail_memory(error, (int64_t)states * 12);
     list_strategies(self);
     TRY(open_pricings(self, error));
-    TRY(price_transfers(self, error));
+    size_t row = (size_t)self->units + 1;
+    self->transfer = ARENA_ARRAY(&self->arena, double, (size_t)(self->devices + 1) * row);
+    if (!self->transfer) return am_fail_memory(error, (int64_t)row * self->devices);
+    for (int32_t d = 1; d < self->devices; d++)
+        for (int32_t u = 1; u < self->units; u++)
+            self->transfer[(size_t)d * row + (size_t)u] =
+                stage_model_transfer(self->model, self->micro_batches, u, d, false) +
+                stage_model_transfer(self->model, self->micro_batches, u, d, true);
     if (model->settings.are_alike) return search_alike(self, error);
     TRY(price_stages(self, error));
     if (!stop_wanted(&model->costs->stop)) search_replicas(self);

@@ -147,20 +147,6 @@ static AmStatus place_scope(Placement *self, Arena *arena, const PlanContext *co
     return pin_error(pin);
 }
 
-/* Checks that the stages of pinned operators ascend in the module's order. */
-static AmStatus check_order(const Placement *self, const PlanContext *context, AmError *error) {
-    const PropagationPin *last = NULL;
-    for (int32_t i = 0; i < self->count; i++) {
-        const PropagationPin *pin = self->on_stage[i];
-        if (!pin) continue;
-        if (last && pin_number(pin) < pin_number(last))
-            return fail_pair(last, pin, &context->canonical->instructions[i],
-                             "follows operators of the later stage", error);
-        last = pin;
-    }
-    return AM_OK;
-}
-
 /* Checks that each operator may be on as many devices as the number of its pin. Parts of a cluster are left
  * out: the search tries them. */
 static AmStatus check_device_counts(const Placement *self, const PlanContext *context, AmError *error) {
@@ -201,7 +187,16 @@ AmStatus placement_find(const Placement **placement, Arena *arena, const PlanCon
     if (arena->failed) return am_fail_memory(error, operators);
     for (int32_t k = 0; k < count; k++)
         if (places(&pins[k])) TRY(place_scope(self, arena, context, &pins[k], error));
-    TRY(check_order(self, context, error));
+    /* The stages of pinned operators ascend in the module's order. */
+    const PropagationPin *last = NULL;
+    for (int32_t i = 0; i < self->count; i++) {
+        const PropagationPin *pin = self->on_stage[i];
+        if (!pin) continue;
+        if (last && pin_number(pin) < pin_number(last))
+            return fail_pair(last, pin, &context->canonical->instructions[i],
+                             "follows operators of the later stage", error);
+        last = pin;
+    }
     TRY(check_device_counts(self, context, error));
     *placement = self;
     return AM_OK;

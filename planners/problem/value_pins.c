@@ -113,19 +113,6 @@ static AmStatus fail_unmatched(const ValueFinder *self, const PropagationPin *pi
     return has_operators ? fail_rank(self, pin, is_in, rank, error) : fail_name(self, pin, error);
 }
 
-static AmStatus note_value(ValueFinder *self, const PropagationPin *pin, int32_t i, SbpState state,
-                           AmError *error) {
-    const PropagationPin *before = self->pinned[i];
-    char first[PIN_LABEL_BYTES], second[PIN_LABEL_BYTES];
-    if (before && !sbp_equal(self->states[i], state))
-        return am_fail(error, pin_error(before), pin_file(before),
-                       "%s and %s contradict each other: %s has one sharding", pin_place(first, before),
-                       pin_label(second, pin), name_of(self->context, i));
-    self->pinned[i] = pin;
-    self->states[i] = state;
-    return AM_OK;
-}
-
 static AmStatus find_of_pin(ValueFinder *self, const PropagationPin *pin, AmError *error) {
     const PlanContext *whole = self->whole;
     char text[PIN_ARGUMENT_BYTES], label[PIN_LABEL_BYTES];
@@ -141,7 +128,14 @@ static AmStatus find_of_pin(ValueFinder *self, const PropagationPin *pin, AmErro
     for (int32_t k = 0; k < whole->rules->count; k++) {
         int32_t i = is_named(self, pin, is_in, k) ? plan_instruction_of(self->context, k) : -1;
         if (i < 0 || !is_stored(self->context, i, rank)) continue;
-        TRY(note_value(self, pin, i, state, error));
+        const PropagationPin *before = self->pinned[i];
+        char first[PIN_LABEL_BYTES], second[PIN_LABEL_BYTES];
+        if (before && !sbp_equal(self->states[i], state))
+            return am_fail(error, pin_error(before), pin_file(before),
+                           "%s and %s contradict each other: %s has one sharding", pin_place(first, before),
+                           pin_label(second, pin), name_of(self->context, i));
+        self->pinned[i] = pin;
+        self->states[i] = state;
         found++;
     }
     if (found == 0) return fail_unmatched(self, pin, is_in, rank, error);

@@ -163,16 +163,6 @@ static AmStatus report_progress(Trainer *self, AmError *error) {
     return write_checkpoint(self, error);
 }
 
-static AmStatus price_episode(Play *self, int32_t k, AmError *error) {
-    const Assignments *assignments = &self->problem.assignments;
-    for (int32_t place = 0; place <= self->episodes[k].count; place++) {
-        PlanPrice price;
-        TRY(problem_price(assignments->problem, &self->episodes[k].plans[place], &price, error));
-        self->values[k][place] = assignment_value(assignments, &price);
-    }
-    return AM_OK;
-}
-
 static AmStatus check_interrupt(const Play *self, AmError *error) {
     if (!stop_flag_is_set(self->trainer->training->interrupted)) return AM_OK;
     return am_fail(error, AM_INTERRUPTED, "", "interrupted while a problem was played");
@@ -204,7 +194,11 @@ static AmStatus play_problem(Play *self, AmError *error) {
         else
             TRY(assignment_demonstrate(&self->episodes[k], &policy, assignments, &best, manner, &random,
                                        &self->state, error));
-        TRY(price_episode(self, k, error));
+        for (int32_t place = 0; place <= self->episodes[k].count; place++) {
+            PlanPrice price;
+            TRY(problem_price(assignments->problem, &self->episodes[k].plans[place], &price, error));
+            self->values[k][place] = assignment_value(assignments, &price);
+        }
     }
     return AM_OK;
 }

@@ -199,20 +199,6 @@ void single_stage_add_baselines(SingleStageSearch *self) {
     }
 }
 
-/* Adds the fastest plans of every mesh, which may be measured later. */
-static AmStatus add_measured(SingleStageSearch *self, AmError *error) {
-    const SearchRequest *request = self->options->request;
-    enum { MOST_OF_MESH = 24 };
-    AxisPlan fastest[MOST_OF_MESH];
-    int32_t most = request->measures < MOST_OF_MESH ? request->measures : MOST_OF_MESH;
-    for (int32_t k = 0; k < self->problem_count && most > 0; k++) {
-        int32_t count = problem_fastest(fastest, self->problems[k], most);
-        for (int32_t p = 0; p < count && !single_stage_must_end(self); p++)
-            TRY(single_stage_add(self, self->problems[k], &fastest[p], PLAN_ORIGIN_SINGLE_STAGE, error));
-    }
-    return AM_OK;
-}
-
 /* ---- the result ---- */
 
 /* Finds the bound of the plan over all meshes; a bound that is known already may be better. */
@@ -260,7 +246,15 @@ AmStatus single_stage_finish(SingleStageSearch *self, double start, AmError *err
     const AxisPlan unsplit = {0};
     SearchResult *result = self->result;
     if (single_stage_has_baseline(self)) single_stage_add_baselines(self);
-    TRY(add_measured(self, error));
+    /* The fastest plans of every mesh may be measured later. */
+    enum { MOST_OF_MESH = 24 };
+    AxisPlan fastest[MOST_OF_MESH];
+    int32_t most = request->measures < MOST_OF_MESH ? request->measures : MOST_OF_MESH;
+    for (int32_t k = 0; k < self->problem_count && most > 0; k++) {
+        int32_t count = problem_fastest(fastest, self->problems[k], most);
+        for (int32_t p = 0; p < count && !single_stage_must_end(self); p++)
+            TRY(single_stage_add(self, self->problems[k], &fastest[p], PLAN_ORIGIN_SINGLE_STAGE, error));
+    }
     bool may_share = self->shares.are_wanted;
     if (!result->pool.best.plan && self->options->nested.known.rival_seconds > 0 &&
         single_stage_must_end(self))

@@ -148,26 +148,21 @@ enum { LEAST_NEW = 16 };
 /* Rounds grow up to this size. */
 #define MOST_SIZE ((int64_t)1 << 40)
 
-/* Sets the evaluations and the seed of a round. The first has as many as the options say, each further one as
- * many as all before together: sizes that do not depend on the cap. */
-static void begin_round(SingleStageSearch *self, int32_t round) {
-    int64_t size = self->rounds.size;
-    for (int32_t k = 1; k < round && size < MOST_SIZE; k++) size *= 2;
-    self->rounds.seed = self->options->seed + (uint64_t)round * SEARCH_SEED_STEP;
-    self->rounds.for_overrides = override_evaluations(self->options, size);
-    self->shares.left = single_stage_share_evaluations(self, size - self->rounds.for_overrides);
-    self->shares.are_wanted = self->shares.left > 0;
-    self->budget.limit =
-        single_stage_evaluations(self) + size - self->rounds.for_overrides - self->shares.left;
-}
-
 /* Runs one round after the other until the cap ends them or a round finds few new plans; without a cap, one
  * round. */
 static AmStatus run_rounds(SingleStageSearch *self, AmError *error) {
     const SearchOptions *options = self->options;
     for (int32_t round = 0;; round++) {
         int64_t before = single_stage_evaluations(self) - self->climbs.used;
-        begin_round(self, round);
+        /* A round has as many evaluations as all before together, whatever the cap is. */
+        int64_t size = self->rounds.size;
+        for (int32_t k = 1; k < round && size < MOST_SIZE; k++) size *= 2;
+        self->rounds.seed = self->options->seed + (uint64_t)round * SEARCH_SEED_STEP;
+        self->rounds.for_overrides = override_evaluations(self->options, size);
+        self->shares.left = single_stage_share_evaluations(self, size - self->rounds.for_overrides);
+        self->shares.are_wanted = self->shares.left > 0;
+        self->budget.limit =
+            single_stage_evaluations(self) + size - self->rounds.for_overrides - self->shares.left;
         int64_t wanted =
             (self->budget.limit + self->rounds.for_overrides - before - self->climbs.used) / LEAST_NEW;
         if (round == 0) TRY(single_stage_share_baselines(self, 1, error));

@@ -89,18 +89,6 @@ const char *target_name(int32_t k) {
 
 /* ---- plans ---- */
 
-static AmStatus check_shares(const TargetRow *row, const Plan *plan, AmError *error) {
-    for (int32_t s = 0; s < plan->stage_count && row->has_equal_shards; s++) {
-        const Mesh *mesh = &plan->stages[s].mesh;
-        for (int32_t axis = 0; axis < mesh->axis_count; axis++)
-            if (mesh->axes[axis].shares)
-                return am_fail(error, AM_ERROR_INFEASIBLE, "",
-                               "%s are even, and the plan has unequal shares on axis %s", row->form,
-                               mesh->axes[axis].name);
-    }
-    return AM_OK;
-}
-
 /* Returns whether two meshes have the same axes; their devices may differ. */
 static bool is_alike(const Mesh *a, const Mesh *b) {
     if (a->axis_count != b->axis_count) return false;
@@ -156,7 +144,15 @@ AmStatus target_check_plan(Target target, const Plan *plan, AmError *error) {
                            row->form, s, row->name);
     if (plan->stage_count > 1) TRY(check_stages(row, plan, error));
     TRY(check_one_stage(row, plan, error));
-    return check_shares(row, plan, error);
+    for (int32_t s = 0; s < plan->stage_count && row->has_equal_shards; s++) {
+        const Mesh *mesh = &plan->stages[s].mesh;
+        for (int32_t axis = 0; axis < mesh->axis_count; axis++)
+            if (mesh->axes[axis].shares)
+                return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                               "%s are even, and the plan has unequal shares on axis %s", row->form,
+                               mesh->axes[axis].name);
+    }
+    return AM_OK;
 }
 
 /* ---- modules ---- */
