@@ -231,7 +231,7 @@ static void tie_branches(ClassBuilder *builder) {
     }
 }
 
-static void mark_weights(ClassBuilder *builder) {
+static void tie_all(ClassBuilder *builder) {
     for (int32_t p = 0; p < builder->roles->parameter_count; p++) {
         const IrParameter *parameter = &builder->roles->parameters[p];
         const IrShape *shape = &builder->rules->module->instructions[parameter->instruction].shape;
@@ -240,10 +240,6 @@ static void mark_weights(ClassBuilder *builder) {
             builder->nodes[node_of(builder->classes, builder->rules, parameter->instruction, 0, d)]
                 .has_weight = true;
     }
-}
-
-static void tie_all(ClassBuilder *builder) {
-    mark_weights(builder);
     tie_paired(builder);
     tie_carried(builder);
     tie_branches(builder);

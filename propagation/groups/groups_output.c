@@ -58,8 +58,9 @@ static json_t *rejection_to_json(const LinkageRejection *rejection, const PlanCo
     return object;
 }
 
-/* Checks that paths are UTF-8, as names of JSON members are. */
-static AmStatus check_paths(const PlanContext *context, AmError *error) {
+AmStatus groups_to_json(json_t **root, const LinkageGroups *groups, const PlanContext *context,
+                        const int32_t *order, AmError *error) {
+    /* Names of JSON members are UTF-8. */
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
         json_t *path = json_string(context->roles->parameters[p].path);
         if (!path) {
@@ -68,12 +69,6 @@ static AmStatus check_paths(const PlanContext *context, AmError *error) {
         }
         json_decref(path);
     }
-    return AM_OK;
-}
-
-AmStatus groups_to_json(json_t **root, const LinkageGroups *groups, const PlanContext *context,
-                        const int32_t *order, AmError *error) {
-    TRY(check_paths(context, error));
     json_t *list = json_array(), *rejected = json_array();
     for (int32_t g = 0; g < groups->group_count; g++)
         json_array_append_new(

@@ -67,18 +67,6 @@ static int compare_weighted(const void *left, const void *right) {
     return (a->group > b->group) - (a->group < b->group);
 }
 
-/* Chooses each node that no chosen one excludes. */
-static void choose_greedily(const ExclusionGraph *graph, const Weighted *component, int32_t size,
-                            bool *is_chosen) {
-    for (int32_t k = 0; k < size; k++) {
-        int32_t group = component[k].group;
-        bool fits = true;
-        for (int32_t e = graph->first[group]; e < graph->first[group + 1]; e++)
-            fits = fits && !is_chosen[graph->others[e]];
-        is_chosen[group] = fits;
-    }
-}
-
 static bool choose_exactly(const ExclusionGraph *graph, const Weighted *component, int32_t size,
                            int32_t *place, bool *is_chosen) {
     SetSearch search = {.count = size};
@@ -107,7 +95,14 @@ AmStatus independent_set(bool *is_chosen, bool *is_exact, const ExclusionGraph *
         qsort(component, (size_t)size, sizeof *component, compare_weighted);
         if (size > EXACT_COUNT) {
             *is_exact = false;
-            choose_greedily(graph, component, size, is_chosen);
+            /* Each node that no chosen one excludes is chosen. */
+            for (int32_t k = 0; k < size; k++) {
+                int32_t group = component[k].group;
+                bool fits = true;
+                for (int32_t e = graph->first[group]; e < graph->first[group + 1]; e++)
+                    fits = fits && !is_chosen[graph->others[e]];
+                is_chosen[group] = fits;
+            }
         } else if (!choose_exactly(graph, component, size, place, is_chosen)) {
             *is_exact = false;
         }

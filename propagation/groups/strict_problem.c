@@ -399,15 +399,6 @@ static AmStatus add_all(StrictProblem *problem, AmError *error) {
 
 /* ---- propagation ---- */
 
-static void queue_uses(StrictProblem *problem, int32_t variable) {
-    for (int32_t k = problem->first_use[variable]; k < problem->first_use[variable + 1]; k++) {
-        int32_t constraint = problem->uses[k];
-        if (problem->is_queued[constraint]) continue;
-        problem->is_queued[constraint] = true;
-        problem->queue[problem->queue_length++] = constraint;
-    }
-}
-
 /* Removes states from a variable: the trail, or `ruled_out_by` before the first decision, records it. */
 static void narrow(StrictProblem *problem, int32_t variable, Domain domain, int32_t instruction) {
     Domain gone = problem->domains[variable] & ~domain;
@@ -421,7 +412,12 @@ static void narrow(StrictProblem *problem, int32_t variable, Domain domain, int3
         problem->trail[problem->trail_count++] = (Trail){variable, problem->domains[variable]};
     }
     problem->domains[variable] &= domain;
-    queue_uses(problem, variable);
+    for (int32_t k = problem->first_use[variable]; k < problem->first_use[variable + 1]; k++) {
+        int32_t constraint = problem->uses[k];
+        if (problem->is_queued[constraint]) continue;
+        problem->is_queued[constraint] = true;
+        problem->queue[problem->queue_length++] = constraint;
+    }
 }
 
 /* Returns whether the domains allow a row; a tensor that stands in two slots has one state. */

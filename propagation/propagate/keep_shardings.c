@@ -201,21 +201,6 @@ static int32_t split_class(const KeptStates *self, int32_t v, int32_t axis) {
                       sbp_dimension(sbp));
 }
 
-/* Marks the classes that may not come next: some value has them, but splits another that is not listed yet.
- */
-static void mark_later(const KeptStates *self, int32_t axis, const bool *wanted, bool *later) {
-    for (int32_t v = 0; v < self->kept->value_count; v++) {
-        int32_t first = split_class(self, v, axis), instruction = self->kept->values[v].instruction;
-        if (first < 0 || !wanted[first]) continue;
-        const IrShape *shape =
-            split_options_array_shape(&self->context->canonical->instructions[instruction]);
-        for (int32_t d = 0; d < shape->rank; d++) {
-            int32_t other = classes_of(self->context->classes, self->context->rules, instruction, d);
-            if (other >= 0 && other != first) later[other] = true;
-        }
-    }
-}
-
 /* Appends the classes that values split on the axis, each before those over which it prevails. */
 static AmStatus append_axis_priority(KeptStates *self, int32_t axis, AmError *error) {
     PlanAxisPriority *priority = &self->stage->axis_priorities[axis];
@@ -234,7 +219,17 @@ static AmStatus append_axis_priority(KeptStates *self, int32_t axis, AmError *er
     while (left > 0) {
         int32_t before = priority->count;
         memset(later, 0, (size_t)classes * sizeof *later);
-        mark_later(self, axis, wanted, later);
+        /* These classes may not come next: some value has them, but splits another that is not listed yet. */
+        for (int32_t v = 0; v < self->kept->value_count; v++) {
+            int32_t first = split_class(self, v, axis), instruction = self->kept->values[v].instruction;
+            if (first < 0 || !wanted[first]) continue;
+            const IrShape *shape =
+                split_options_array_shape(&self->context->canonical->instructions[instruction]);
+            for (int32_t d = 0; d < shape->rank; d++) {
+                int32_t other = classes_of(self->context->classes, self->context->rules, instruction, d);
+                if (other >= 0 && other != first) later[other] = true;
+            }
+        }
         for (int32_t c = 0; c < classes; c++)
             if (wanted[c] && !later[c]) entries[priority->count++].class_index = c;
         for (int32_t c = 0; c < classes && priority->count == before; c++) /* a cycle, cut anywhere */

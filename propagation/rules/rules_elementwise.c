@@ -17,22 +17,17 @@
 /* Places that shift by less than this part of a dimension stay on their device, all but a few. */
 enum { NEAR_PART = 8 };
 
-/* Adds the factors of a bitcast. Between widths the narrower type has one more dimension, the innermost,
- * which is the parts of one element. */
-static void bitcast_convert(RuleBuilder *builder) {
-    int32_t from = rule_rank(builder, 0), to = rule_rank(builder, 1);
-    for (int32_t d = 0; d < from && d < to; d++) {
-        rule_factor(builder, FACTOR_PARALLEL);
-        rule_put(builder, 0, d);
-        rule_put(builder, 1, d);
-    }
-}
-
 void rule_elementwise(RuleBuilder *builder) {
     int32_t result = rule_result(builder), rank = rule_rank(builder, result);
     if (!rule_expect(builder, builder->result_count == 1)) return;
     if (builder->instruction->opcode == IR_BITCAST_CONVERT) {
-        bitcast_convert(builder);
+        /* The narrower type has one more dimension, the innermost: the parts of one element. */
+        int32_t from = rule_rank(builder, 0), to = rule_rank(builder, 1);
+        for (int32_t d = 0; d < from && d < to; d++) {
+            rule_factor(builder, FACTOR_PARALLEL);
+            rule_put(builder, 0, d);
+            rule_put(builder, 1, d);
+        }
         return;
     }
     for (int32_t k = 0; k < builder->operand_count; k++) {

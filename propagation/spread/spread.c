@@ -396,18 +396,6 @@ static void tie_given(Spread *self) {
     }
 }
 
-/* Gives conditionals and loops the result's sharding of their computation. Changes by a later
- * caller of the same computation have no effect on earlier ones. */
-static void follow_shared(Spread *self) {
-    for (int32_t i = 0; i < self->module->instruction_count; i++) {
-        const IrInstruction *instruction = ir_instruction(self->module, i);
-        if ((instruction->opcode != IR_WHILE && instruction->opcode != IR_CONDITIONAL) ||
-            instruction->called_count == 0)
-            continue;
-        copy_related(self, self->module->computations[instruction->called[0]].root, i);
-    }
-}
-
 /* ---------------------------------------------------------------- The fixed point */
 
 static void note_change(Spread *self, int32_t i) {
@@ -487,7 +475,14 @@ AmStatus spread_run(Spread *self, AmError *error) {
         self->is_second = true;
         run_levels(self);
     }
-    follow_shared(self);
+    /* Changes by a later caller of the same computation have no effect on earlier ones. */
+    for (int32_t i = 0; i < self->module->instruction_count; i++) {
+        const IrInstruction *instruction = ir_instruction(self->module, i);
+        if ((instruction->opcode != IR_WHILE && instruction->opcode != IR_CONDITIONAL) ||
+            instruction->called_count == 0)
+            continue;
+        copy_related(self, self->module->computations[instruction->called[0]].root, i);
+    }
     return self->arena->failed ? am_fail_memory(error, (int64_t)self->arena->used) : AM_OK;
 }
 
