@@ -29,21 +29,6 @@ static int compare_devices(const void *a, const void *b) {
     return (x->number > y->number) - (x->number < y->number);
 }
 
-/* Lists devices in the order of the description, server by server, so that a part of a cluster has the groups
- * of the cluster. */
-static AmStatus sort_devices(int32_t *sorted, Arena *arena, const Cluster *cluster, const int32_t *members,
-                             int32_t size, AmError *error) {
-    ArenaMark mark = arena_mark(arena);
-    NumberedDevice *devices = ARENA_ARRAY(arena, NumberedDevice, size);
-    if (!devices) return am_fail_memory(error, size);
-    for (int32_t k = 0; k < size; k++)
-        devices[k] = (NumberedDevice){cluster_number(cluster, members[k]), members[k]};
-    qsort(devices, (size_t)size, sizeof *devices, compare_devices);
-    for (int32_t k = 0; k < size; k++) sorted[k] = devices[k].device;
-    arena_release(arena, mark);
-    return AM_OK;
-}
-
 /* The routes between all pairs of a small group. */
 typedef struct Ways {
     const Topology *topology;
@@ -296,7 +281,15 @@ AmStatus collective_groupings(CollectiveGroup *groups, int32_t *count, Arena *ar
     const int32_t *server_of = cluster->server_of;
     int32_t *sorted, *first;
     if (!open_group(&groups[0], &sorted, &first, arena, size)) return am_fail_memory(error, size);
-    TRY(sort_devices(sorted, arena, cluster, members, size, error));
+    /* Devices are in the order of the description: a part of a cluster has the groups of the cluster. */
+    ArenaMark mark = arena_mark(arena);
+    NumberedDevice *devices = ARENA_ARRAY(arena, NumberedDevice, size);
+    if (!devices) return am_fail_memory(error, size);
+    for (int32_t k = 0; k < size; k++)
+        devices[k] = (NumberedDevice){cluster_number(cluster, members[k]), members[k]};
+    qsort(devices, (size_t)size, sizeof *devices, compare_devices);
+    for (int32_t k = 0; k < size; k++) sorted[k] = devices[k].device;
+    arena_release(arena, mark);
     for (int32_t k = 0; k < size; k++)
         if (k == 0 || server_of[sorted[k]] != server_of[sorted[k - 1]]) first[groups[0].parts++] = k;
     first[groups[0].parts] = size;

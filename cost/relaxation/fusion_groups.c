@@ -134,8 +134,9 @@ static void find_leaf(const Paths *self, int32_t i) {
     if (best >= 0) self->amount[i] = fmin(self->amount[i], amounts[best]);
 }
 
-/* Returns whether operators other than element-wise ones read it, or it is an output. */
-static void find_wanted(const Paths *self) {
+static void find_leaves(const Paths *self) {
+    const PlanContext *context = self->context;
+    /* Values that other operators than element-wise ones read, or that are outputs: */
     const SplitOptions *split_options = self->context->split_options;
     const IrRoles *roles = self->context->roles;
     for (int32_t i = 0; i < split_options->count; i++) {
@@ -145,11 +146,6 @@ static void find_wanted(const Paths *self) {
     }
     for (int32_t k = 0; k < roles->output_count; k++)
         self->is_wanted[self->context->rules->alias[roles->outputs[k]]] = true;
-}
-
-static void find_leaves(const Paths *self) {
-    const PlanContext *context = self->context;
-    find_wanted(self);
     for (int32_t i = 0; i < context->split_options->count; i++) {
         self->leaf[i] = NOT_RECOMPUTED;
         self->amount[i] = context->split_options->array_bytes[i];
