@@ -193,16 +193,6 @@ void actors_fill(ActorGraph *graph, int32_t e) {
     fill_register(worker, e);
 }
 
-/* Passes the registers that a firing has filled, except those passed before its end. */
-static void fill_rest(ActorWorker *worker, const ActorState *state) {
-    ActorEdge *edges = worker->graph->edges;
-    for (int32_t k = 0; k < state->out_count; k++) {
-        ActorEdge *edge = &edges[state->out_edges[k]];
-        if (!edge->is_grant && !edge->is_filled) fill_register(worker, state->out_edges[k]);
-        edge->is_filled = false;
-    }
-}
-
 /* Returns registers to their producer after their last read. */
 static void give_back(ActorWorker *worker, int32_t e) {
     ActorEdge *edge = &worker->graph->edges[e];
@@ -211,20 +201,6 @@ static void give_back(ActorWorker *worker, int32_t e) {
     ACTOR_SET(edge->full, ACTOR_GET(edge->full) - edge->gather);
     ACTOR_SET(edge->consumed, ACTOR_GET(edge->consumed) + edge->gather);
     send_message(worker, edge->producer, (InboxMessage){.kind = INBOX_ACK, .edge = e, .count = edge->gather});
-}
-
-/* Calls the actor's function for its next iteration. */
-static AmStatus call_actor(ActorGraph *graph, int32_t a, AmError *error) {
-    ActorState *state = &graph->actors[a];
-    const ActorGraphOptions *options = &graph->options;
-    int64_t iteration = ACTOR_GET(state->iteration);
-    double begin = options->on_iteration ? clock_seconds() : 0;
-    ACTOR_SET(state->is_acting, true);
-    AmStatus status = state->actor.act(state->actor.user, iteration, error);
-    ACTOR_SET(state->is_acting, false);
-    if (options->on_iteration && status == AM_OK)
-        options->on_iteration(options->user, a, iteration, begin, clock_seconds());
-    return status;
 }
 
 /* Fires an actor once. */
@@ -238,8 +214,22 @@ static AmStatus fire(ActorWorker *worker, int32_t a, AmError *error) {
     }
     for (int32_t k = 0; k < state->out_count; k++)
         if (graph->edges[state->out_edges[k]].is_grant) fill_register(worker, state->out_edges[k]);
-    TRY(call_actor(graph, a, error));
-    fill_rest(worker, state);
+    const ActorGraphOptions *options = &graph->options;
+    int64_t iteration = ACTOR_GET(state->iteration);
+    double begin = options->on_iteration ? clock_seconds() : 0;
+    ACTOR_SET(state->is_acting, true);
+    AmStatus status = state->actor.act(state->actor.user, iteration, error);
+    ACTOR_SET(state->is_acting, false);
+    if (options->on_iteration && status == AM_OK)
+        options->on_iteration(options->user, a, iteration, begin, clock_seconds());
+    TRY(status);
+    /* Registers that were not passed before the end of the firing: */
+    ActorEdge *edges = worker->graph->edges;
+    for (int32_t k = 0; k < state->out_count; k++) {
+        ActorEdge *edge = &edges[state->out_edges[k]];
+        if (!edge->is_grant && !edge->is_filled) fill_register(worker, state->out_edges[k]);
+        edge->is_filled = false;
+    }
     for (int32_t k = 0; k < state->in_count; k++) give_back(worker, state->in_edges[k]);
     ACTOR_SET(state->iteration, ACTOR_GET(state->iteration) + 1);
     worker->unfinished -= ACTOR_GET(state->iteration) == state->end_iteration;

@@ -221,8 +221,12 @@ static AmStatus number_labels(LabelFinder *self, RegionLabels *labels, AmError *
     return AM_OK;
 }
 
-/* Marks the values that outputs depend on: a dead view may have another order of dimensions. */
-static void mark_needed(const Program *region, bool *is_needed) {
+AmStatus region_labels_find(RegionLabels *labels, Arena *arena, const Program *region, AmError *error) {
+    LabelFinder self = {.arena = arena, .region = region};
+    bool *is_needed = ARENA_ARRAY(arena, bool, region->value_count + 1);
+    self.first = ARENA_ARRAY(arena, int32_t, region->value_count + 1);
+    if (arena->failed) return am_fail_memory(error, region->value_count * 4);
+    /* Outputs depend on these values; a dead view may have another order of dimensions. */
     for (int32_t k = 0; k < region->roles->output_count; k++)
         if (region->outputs[k] >= 0) is_needed[region->outputs[k]] = true;
     for (int32_t i = region->instruction_count - 1; i >= 0; i--) {
@@ -230,14 +234,6 @@ static void mark_needed(const Program *region, bool *is_needed) {
         for (int32_t k = 0; k < instruction->operand_count && is_needed[instruction->first_result]; k++)
             is_needed[instruction->operands[k]] = true;
     }
-}
-
-AmStatus region_labels_find(RegionLabels *labels, Arena *arena, const Program *region, AmError *error) {
-    LabelFinder self = {.arena = arena, .region = region};
-    bool *is_needed = ARENA_ARRAY(arena, bool, region->value_count + 1);
-    self.first = ARENA_ARRAY(arena, int32_t, region->value_count + 1);
-    if (arena->failed) return am_fail_memory(error, region->value_count * 4);
-    mark_needed(region, is_needed);
     for (int32_t v = 0; v < region->value_count; v++) {
         const IrShape *shape = &region->values[v].shape;
         if (ir_shape_elements(shape) == 0)

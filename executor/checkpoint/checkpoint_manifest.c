@@ -289,8 +289,10 @@ AmStatus checkpoint_manifest_parse_share(CheckpointManifest *share, Arena *arena
     return status;
 }
 
-/* Parts that are as many elements as the whole are the whole, where they are disjoint. */
-static AmStatus check_complete(const CheckpointManifest *manifest, AmError *error) {
+AmStatus checkpoint_manifest_parse(CheckpointManifest *manifest, Arena *arena, const char *source,
+                                   const char *text, int64_t length, AmError *error) {
+    TRY(checkpoint_manifest_parse_share(manifest, arena, source, text, length, error));
+    /* Parts that are as many elements as the whole are the whole, where they are disjoint. */
     for (int32_t t = 0; t < manifest->tensor_count; t++) {
         const CheckpointTensor *tensor = &manifest->tensors[t];
         int64_t bytes = 0;
@@ -302,12 +304,6 @@ static AmStatus check_complete(const CheckpointManifest *manifest, AmError *erro
                            bytes < tensor->bytes ? "less" : "more");
     }
     return AM_OK;
-}
-
-AmStatus checkpoint_manifest_parse(CheckpointManifest *manifest, Arena *arena, const char *source,
-                                   const char *text, int64_t length, AmError *error) {
-    TRY(checkpoint_manifest_parse_share(manifest, arena, source, text, length, error));
-    return check_complete(manifest, error);
 }
 
 AmStatus checkpoint_manifest_read(CheckpointManifest *manifest, Arena *arena, const char *path,

@@ -76,8 +76,9 @@ AmStatus channels_connect(Channel *channel, ActorGraph *graph, int32_t putter, i
     return actors_gate(graph, getter, set->remote->get_ready, channel, error);
 }
 
-/* Channels from one rank to another are counted in the order of their keys, which both ends have. */
-static void number_channels(ChannelSet *set) {
+AmStatus channels_start(ChannelSet *set, AmError *error) {
+    int64_t bytes = 0;
+    /* Channels from one rank to another are counted in the order of their keys, which both ends have. */
     for (int32_t k = 0; k < set->count; k++) {
         Channel *channel = set->channels[k];
         channel->number = 0;
@@ -87,11 +88,6 @@ static void number_channels(ChannelSet *set) {
             channel->number += other->key < channel->key || (other->key == channel->key && j < k);
         }
     }
-}
-
-AmStatus channels_start(ChannelSet *set, AmError *error) {
-    int64_t bytes = 0;
-    number_channels(set);
     for (int32_t k = 0; k < set->count; k++) {
         Channel *channel = set->channels[k];
         if (channel->edge >= 0) channel->quota = actors_quota(set->graph, channel->edge);

@@ -22,21 +22,6 @@ static bool any_overlaps(const void *address, const IrShape *shape, void *const 
     return false;
 }
 
-/* Returns whether the call accesses an array of which the kernel uses a slice selected by the
- * iteration. */
-static bool any_placed_overlaps(const ExecutableStep *step, const CommCall *call) {
-    for (int32_t k = 0; k < step->placed_count; k++)
-        for (int32_t j = 0; j < call->operand_count + call->result_count; j++) {
-            bool is_result = j >= call->operand_count;
-            const void *address = is_result ? call->results[j - call->operand_count] : call->operands[j];
-            const IrShape *shape =
-                is_result ? call->result_shapes[j - call->operand_count] : call->operand_shapes[j];
-            if (ranges_overlap(step->placed[k].array, step->placed[k].bytes, address, ir_shape_bytes(shape)))
-                return true;
-        }
-    return false;
-}
-
 /* Returns whether a step and a call under way access the same memory, and one of them writes it. */
 static bool conflict(const ExecutableStep *step, const CommCall *call) {
     const KernelCall *kernel = step->kernel;
@@ -50,7 +35,17 @@ static bool conflict(const ExecutableStep *step, const CommCall *call) {
         if (any_overlaps(call->operands[k], call->operand_shapes[k], kernel->results, kernel->result_shapes,
                          kernel->result_count))
             return true;
-    return any_placed_overlaps(step, call);
+    /* The call may access an array of which the kernel uses a slice selected by the iteration. */
+    for (int32_t k = 0; k < step->placed_count; k++)
+        for (int32_t j = 0; j < call->operand_count + call->result_count; j++) {
+            bool is_result = j >= call->operand_count;
+            const void *address = is_result ? call->results[j - call->operand_count] : call->operands[j];
+            const IrShape *shape =
+                is_result ? call->result_shapes[j - call->operand_count] : call->operand_shapes[j];
+            if (ranges_overlap(step->placed[k].array, step->placed[k].bytes, address, ir_shape_bytes(shape)))
+                return true;
+        }
+    return false;
 }
 
 AmStatus overlap_find_waits(ExecutableStep *steps, int32_t count, const CommCall **last, AmError *error) {

@@ -284,18 +284,6 @@ static const ScheduledActor *actor_of(const Schedule *self, int32_t rank, const 
     return NULL;
 }
 
-static AmStatus connect_channels(Schedule *self, AmError *error) {
-    const ChannelSet *channels = self->options.channels;
-    for (int32_t k = 0; channels && k < channels->count; k++) {
-        Channel *channel = channels->channels[k];
-        const ScheduledActor *putter = actor_of(self, channel->sender, channel, true);
-        const ScheduledActor *getter = actor_of(self, channel->receiver, channel, false);
-        TRY(channels_connect(channel, self->graph, putter ? putter->number : -1, getter ? getter->number : -1,
-                             error));
-    }
-    return AM_OK;
-}
-
 /* The actor that loads data, in a thread beside the ranks' or, where that is short, in the first one's. */
 static AmStatus add_loader(Schedule *self, AmError *error) {
     const ScheduleOptions *options = &self->options;
@@ -400,7 +388,14 @@ AmStatus schedule_open(Schedule **result, const ScheduleOptions *options, AmErro
     for (int32_t r = 0; r < options->rank_count; r++) TRY(add_rank(self, r, error));
     for (int32_t r = 0; r < options->rank_count; r++) TRY(follow_order(self, r, error));
     TRY(add_report(self, error));
-    TRY(connect_channels(self, error));
+    const ChannelSet *channels = self->options.channels;
+    for (int32_t k = 0; channels && k < channels->count; k++) {
+        Channel *channel = channels->channels[k];
+        const ScheduledActor *putter = actor_of(self, channel->sender, channel, true);
+        const ScheduledActor *getter = actor_of(self, channel->receiver, channel, false);
+        TRY(channels_connect(channel, self->graph, putter ? putter->number : -1, getter ? getter->number : -1,
+                             error));
+    }
     TRY(add_loader(self, error));
     TRY(actors_ready(self->graph, error));
     return options->channels ? channels_start(options->channels, error) : AM_OK;

@@ -182,20 +182,6 @@ AmStatus evaluation_gather(Evaluation *self, AmError *error) {
     return AM_OK;
 }
 
-/* Adds the outputs of a batch to the sums. */
-static void add_outputs(Evaluation *self) {
-    for (int32_t k = 0; k < self->result.count; k++) {
-        RunEvaluatedOutput *output = &self->outputs[k];
-        Dtype type = output_shape(self, output->output)->type;
-        Scalar64 bits = {0}, value;
-        double number;
-        rank_get_output(&self->rank, output->output, &bits);
-        scalar64_load(&value, &bits, type, 1, 1);
-        scalar64_store(&number, DTYPE_F64, &value, scalar64_kind(type), 1, 1);
-        output->value += number;
-    }
-}
-
 AmStatus evaluation_run(Evaluation *self, const RunEvaluated **result, AmError *error) {
     const volatile sig_atomic_t *interrupted = self->options->interrupted;
     double start = clock_seconds();
@@ -211,7 +197,16 @@ AmStatus evaluation_run(Evaluation *self, const RunEvaluated **result, AmError *
             TRY(feeds_take(self->feeds, 0, self->loaded++, error));
         }
         TRY(rank_run(&self->rank, error));
-        add_outputs(self);
+        for (int32_t k = 0; k < self->result.count; k++) {
+            RunEvaluatedOutput *output = &self->outputs[k];
+            Dtype type = output_shape(self, output->output)->type;
+            Scalar64 bits = {0}, value;
+            double number;
+            rank_get_output(&self->rank, output->output, &bits);
+            scalar64_load(&value, &bits, type, 1, 1);
+            scalar64_store(&number, DTYPE_F64, &value, scalar64_kind(type), 1, 1);
+            output->value += number;
+        }
     }
     for (int32_t k = 0; k < self->result.count; k++)
         if (!self->outputs[k].is_integer) self->outputs[k].value /= (double)self->batches;

@@ -106,19 +106,6 @@ static AmStatus choose_back_ends(Run *run, AmError *error) {
     return comm_back_end_choose(&run->collectives, options->comm, run->kernels, run->processes, error);
 }
 
-static AmStatus open_channels(Run *run, AmError *error) {
-    if (!run->collectives->has_channels) return AM_OK;
-    run->streams = ARENA_ARRAY(run->arena, StreamList, run->rank_count);
-    if (!run->streams) return am_fail_memory(error, run->rank_count);
-    TRY(channels_open(&run->channels, run->first, run->rank_count, run->collectives->channels,
-                      run->comms[0].shared, error));
-    for (int32_t r = 0; r < run->rank_count; r++) {
-        run->streams[r].channels = run->channels;
-        run->comms[r].streams = &run->streams[r];
-    }
-    return AM_OK;
-}
-
 static AmStatus open_devices(Run *run, AmError *error) {
     const RunOptions *options = run->options;
     int32_t first_here = run->processes ? run->processes->local_process * run->rank_count : 0;
@@ -134,7 +121,16 @@ static AmStatus open_devices(Run *run, AmError *error) {
     TRY(run->collectives->open(run->comms, run->first, run->rank_count, run->device_count, run->devices,
                                run->processes, error));
     run->has_comm = true;
-    return open_channels(run, error);
+    if (!run->collectives->has_channels) return AM_OK;
+    run->streams = ARENA_ARRAY(run->arena, StreamList, run->rank_count);
+    if (!run->streams) return am_fail_memory(error, run->rank_count);
+    TRY(channels_open(&run->channels, run->first, run->rank_count, run->collectives->channels,
+                      run->comms[0].shared, error));
+    for (int32_t r = 0; r < run->rank_count; r++) {
+        run->streams[r].channels = run->channels;
+        run->comms[r].streams = &run->streams[r];
+    }
+    return AM_OK;
 }
 
 /* Finds the devices of the plan that are ranks of this process. */
