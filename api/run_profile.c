@@ -57,18 +57,6 @@ static AmStatus add_collective(RunProfile *self, int32_t rank, const Program *pr
     return AM_OK;
 }
 
-/* Adds the collectives that every rank has reported. */
-static AmStatus add_complete_collectives(RunProfile *self, AmError *error) {
-    for (int32_t k = 0; k < self->collective_count; k++) {
-        const TimedCollective *timed = &self->collectives[k];
-        const MeasuredCollective of = {timed->kind, timed->devices, timed->bytes, timed->link, 1};
-        if (timed->reported == timed->devices)
-            TRY(measured_add_collective(self->file.added, self->type_of[0], PROFILE_RUN, &of, timed->seconds,
-                                        error));
-    }
-    return AM_OK;
-}
-
 static AmStatus add_median(void *user, int32_t rank, const Program *program, int32_t step, double seconds,
                            AmError *error) {
     RunProfile *self = user;
@@ -124,7 +112,14 @@ AmStatus run_profile_open(RunProfile *self, Arena *arena, const char *path, RunO
 
 AmStatus run_profile_end(RunProfile *self, AmError *error) {
     if (!self->file.path) return AM_OK;
-    TRY(add_complete_collectives(self, error));
+    /* Only collectives that every rank has reported are added. */
+    for (int32_t k = 0; k < self->collective_count; k++) {
+        const TimedCollective *timed = &self->collectives[k];
+        const MeasuredCollective of = {timed->kind, timed->devices, timed->bytes, timed->link, 1};
+        if (timed->reported == timed->devices)
+            TRY(measured_add_collective(self->file.added, self->type_of[0], PROFILE_RUN, &of, timed->seconds,
+                                        error));
+    }
     return profile_file_write(&self->file, error);
 }
 
