@@ -93,9 +93,9 @@ typedef struct Paths {
     uint64_t *waited_for; /* [instruction]: steps that wait for it */
     uint64_t *waits_for;  /* [instruction]: steps that it waits for */
     bool *is_cut;         /* place in choices->operands: reader and operand are never in one fusion */
-    bool *is_wanted;      /* [instruction]: see find_wanted() */
-    int32_t *leaf;        /* [instruction]: see find_leaf() */
-    double *amount;       /* [instruction]: bytes that a fusion reads of it or of its leaf at least */
+    bool *is_wanted; /* [instruction]: other operators than element-wise ones read it, or it is an output */
+    int32_t *leaf;   /* [instruction]: see find_leaf() */
+    double *amount;  /* [instruction]: bytes that a fusion reads of it or of its leaf at least */
     int32_t *rounded_for; /* [instruction]: an element-wise reader, where may_be_rounded() */
     int32_t *first;       /* [instruction + 1]: its readers */
     FusionReader *readers;
