@@ -97,20 +97,22 @@ AmStatus baseline_megatron(const StageProblem *problem, int32_t axis, AxisPlan *
     return AM_OK;
 }
 
-/* Returns whether a product of the forward pass contracts a class against a weight: the class is
- * then one of features, such as the input width of a perceptron, while positions are used at most
- * in a table lookup. */
-static bool is_of_features(const PlanContext *context, int32_t class) {
-    const Rules *rules = context->rules;
-    const Classes *classes = context->classes;
-    if (classes->classes[class].weight_count == 0) return false;
+/* Returns whether a product of the forward pass contracts the second dimension of a parameter against a
+ * weight: the dimension is then one of features, such as the input width of a perceptron, while positions are
+ * used at most in a table lookup. The module without micro-batches decides: their loops hide the products. */
+static bool is_of_features(const PlanContext *context, int32_t parameter) {
+    const PlanContext *whole = plan_context_whole(context);
+    const Rules *rules = whole->rules;
+    const Classes *classes = whole->classes;
+    int32_t class = classes_of(classes, rules, whole->roles->parameters[parameter].instruction, 1);
+    if (class < 0 || classes->classes[class].weight_count == 0) return false;
     for (int32_t i = 0; i < rules->entry_count; i++)
         for (int32_t f = 0; f < rules->rules[i].factor_count; f++) {
             const Factor *factor = &rules->rules[i].factors[f];
             bool is_summed = factor->kind == FACTOR_REDUCTION && rules->rules[i].operand_count == 2;
             if (!is_summed || classes->class_of_factor[classes->first_factor[i] + f] != class) continue;
             bool is_product = factor->dimension[0] >= 0 && factor->dimension[1] >= 0;
-            if (is_product && layer_weight_of(context, i)[0]) return true;
+            if (is_product && layer_weight_of(whole, i)[0]) return true;
         }
     return false;
 }
@@ -125,7 +127,7 @@ bool baseline_sequence(const StageProblem *problem, int32_t axis, AxisPlan *axis
         int32_t class = classes_of(context->classes, context->rules, instruction, 1);
         int32_t class_set = class < 0 ? -1 : class_set_of_class(problem, class);
         if (class_set < 0 || !problem_can_split(problem, class_set, axis)) continue;
-        if (problem->class_sets[class_set].flops_share == 0 || is_of_features(context, class)) continue;
+        if (problem->class_sets[class_set].flops_share == 0 || is_of_features(context, p)) continue;
         found = axis_plan_insert(axis_plan, axis, axis_plan->count[axis], class_set) || found;
     }
     return found;

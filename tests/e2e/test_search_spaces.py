@@ -116,9 +116,11 @@ def check_sequences():
     words = ["--cluster", "nominal:4", "--mesh", "data=2,model=2", "-o", os.devnull]
     for name, has_sequence in (("mlp_tiny", False), ("dropout_tiny", False), ("llama_tiny", True), ("gpt2_tiny", True)):
         for baseline in ("context_zero3", "megatron_sequence"):
-            done = automap("search", MODELS / name / "model.hlo.pb", *words, "--baseline", baseline)
-            assert (done.returncode == 0) == has_sequence, f"{name} {baseline}: {done.stderr}"
-            assert has_sequence or "has a sequence" in done.stderr, f"{name} {baseline}: {done.stderr}"
+            for number in ("auto", 1, 2):
+                options = ["--baseline", baseline, "--micro-batches", number]
+                done = automap("search", MODELS / name / "model.hlo.pb", *words, *options)
+                assert (done.returncode == 0) == has_sequence, f"{name} {options}: {done.stderr}"
+                assert has_sequence or "has a sequence" in done.stderr, f"{name} {options}: {done.stderr}"
     done = automap("search", MODEL, "--cluster", "nominal:4", "--baseline", "megatron_3d", "-o", os.devnull)
     assert done.returncode == 4 and "expected servers for 2 to 8 equal stages" in done.stderr, done.stderr
 
