@@ -331,8 +331,8 @@ static AmStatus add_recomputed_stages(SearchResult *result, SearchContext *self,
 }
 
 /* Prices a pipeline with recomputation in equal stages of whole layers. It replaces `*best` if it is faster;
- * else `*reason` has its obstacle. */
-static AmStatus price_recomputed_pipeline(Plan **best, const char **reason, SearchContext *self,
+ * its obstacle replaces that of `lacking`, unless that one lacks less memory. */
+static AmStatus price_recomputed_pipeline(Plan **best, BaselineResult *lacking, SearchContext *self,
                                           Strategy *strategy, AmError *error) {
     const SearchRequest *request = self->options->request;
     const PlanConstraints *constraints = &request->constraints;
@@ -341,6 +341,7 @@ static AmStatus price_recomputed_pipeline(Plan **best, const char **reason, Sear
     Simulation *simulation;
     Plan *plan;
     AmError refusal = {0};
+    BaselineResult here = {.seconds = NAN};
     bool alternates;
     AmStatus status = strategy_context(&context, self->whole, strategy, &refusal);
     if (status == AM_OK) {
@@ -350,15 +351,17 @@ static AmStatus price_recomputed_pipeline(Plan **best, const char **reason, Sear
                                    constraints->memory_fraction, &refusal);
     }
     if (status == AM_OK && search_check_plan(self->options, plan, NULL) != AM_OK) {
-        *reason = "the pins exclude it";
+        here.reason = "the pins exclude it";
     } else if (status == AM_OK && !simulation->fit.fits) {
+        here.needed_bytes = simulation->fit.needed_bytes;
         status = memory_fail(&simulation->fit, self->cluster, constraints->memory_fraction, &refusal);
     } else if (status == AM_OK) {
         if (!*best || plan->predicted_step_seconds < (*best)->predicted_step_seconds) *best = plan;
         return AM_OK;
     }
     if (status == AM_ERROR_INFEASIBLE)
-        *reason = recomputation_obstacle(self, strategy->recomputed_modules != 0, refusal.text);
+        here.reason = recomputation_obstacle(self, strategy->recomputed_modules != 0, refusal.text);
+    if (here.reason && (lacking->needed_bytes == 0 || baseline_lacks_less(&here, lacking))) *lacking = here;
     return status == AM_INTERRUPTED ? AM_OK : search_check_part(status, &refusal, error);
 }
 
@@ -372,8 +375,9 @@ static AmStatus add_recomputed_pipeline(SearchResult *result, SearchContext *sel
     bool is_selective = baseline_recompute(baseline) == BASELINE_RECOMPUTES_ATTENTION;
     bool has_chunks = space->schedule && schedule_kind_find(space->schedule) == SCHEDULE_INTERLEAVED;
     int32_t tensor = is_3d ? self->cluster->servers[0].device_count : 1;
-    const char *reason = is_3d ? "expected servers for 2 to 8 equal stages"
-                               : "the devices cannot be dealt to 2 to 8 equal stages";
+    BaselineResult lacking = {.seconds = NAN,
+                              .reason = is_3d ? "expected servers for 2 to 8 equal stages"
+                                              : "the devices cannot be dealt to 2 to 8 equal stages"};
     Plan *best = NULL;
     for (int32_t stages = 2; stages <= EVEN_PIPELINE_MOST_STAGES; stages++) {
         int32_t devices = self->cluster->device_count / stages;
@@ -389,11 +393,11 @@ static AmStatus add_recomputed_pipeline(SearchResult *result, SearchContext *sel
                              .recomputed_layers = STRATEGY_ALL_LAYERS,
                              .recomputed_modules = is_selective ? LAYER_CORE_ATTENTION : 0};
         if (has_chunks && space->chunks > 0) strategy.chunks = space->chunks;
-        TRY(price_recomputed_pipeline(&best, &reason, self, &strategy, error));
+        TRY(price_recomputed_pipeline(&best, &lacking, self, &strategy, error));
     }
-    result->baselines[baseline] = (BaselineResult){.seconds = best ? best->predicted_step_seconds : NAN,
-                                                   .reason = best ? NULL : reason,
-                                                   .micro_batches = micro_batches};
+    if (best) lacking = (BaselineResult){.seconds = best->predicted_step_seconds};
+    lacking.micro_batches = micro_batches;
+    result->baselines[baseline] = lacking;
     if (best) add_recomputed_plan(result, self, best, baseline);
     return AM_OK;
 }
@@ -465,7 +469,8 @@ AmStatus search_recomputed_baseline(SearchContext *self, AmError *error) {
         numbers[baseline] = all[k];
         TRY(add_recomputed(result, self, numbers, error));
         bool is_slower = before.seconds <= priced->seconds;
-        if (isnan(priced->seconds) ? !isnan(before.seconds) : is_slower) *priced = before;
+        bool lacks_less = isnan(before.seconds) && baseline_lacks_less(priced, &before);
+        if (k > 0 && !baseline_is_faster(priced->seconds, &before) && !lacks_less) *priced = before;
         if (is_slower) break;
     }
     if (result->plan) return AM_OK;

@@ -26,10 +26,13 @@ typedef struct BaselineResult {
     const char *reason;    /* why not, else NULL */
     int32_t micro_batches; /* of that step */
     const char *recompute; /* "full" or "selective" recomputation of its layers; NULL: none */
+    int64_t needed_bytes;  /* of the fullest device, where it does not fit; else 0 */
 } BaselineResult;
 
 /* Returns whether a price is the first of a baseline, or faster than the best so far; NAN is none. */
 bool baseline_is_faster(double seconds, const BaselineResult *best);
+/* Returns whether a baseline lacks memory, and `other` lacks more of it or has another reason. */
+bool baseline_lacks_less(const BaselineResult *baseline, const BaselineResult *other);
 
 typedef struct SearchResult {
     CandidatePool pool; /* the candidates of all parts, in the caller's arena */

@@ -182,7 +182,9 @@ static AmStatus end_price(SingleStageSearch *search, Baseline baseline, const Ba
         const char *reason = mesh->reason;
         if (mesh->plan && !mesh->is_priced) reason = "the search ended before it was priced";
         else if (mesh->plan && !mesh->fit.fits) reason = why_too_large(search->arena, &mesh->fit);
-        if (!result->reason) result->reason = reason;
+        if (!result->reason && reason)
+            *result =
+                (BaselineResult){.seconds = NAN, .reason = reason, .needed_bytes = mesh->fit.needed_bytes};
         SingleStageBaseline *priced = &search->baselines[baseline];
         if (!mesh->is_priced) continue;
         if (!priced->plan || mesh->plan->predicted_step_seconds < priced->least_seconds)

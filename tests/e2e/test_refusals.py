@@ -99,6 +99,11 @@ def mistakes():
         (2, "expected PATTERN=SHARDING", *search, "--mesh", "data=2", "--pin", "*kernel"),
         (2, "nosuch", *search, "--searcher", "exact", "--pin", "nosuch=data"),
         (4, "no plan of", *search, "--memory-fraction", "1e-6", "--even", "--evaluations", "9"),
+        # A baseline with recomputation, over several numbers of micro-batches: not the last one's reason.
+        (4, "--baseline megatron_full: there is one device", "search", MODELS / "flax_tiny" / "model.hlo.pb",
+         "--cluster", "nominal:1", "--baseline", "megatron_full", "-o", "out.json"),
+        (4, "--baseline zero3_full: needs ", "search", GPT, *search[2:], "--baseline", "zero3_full",
+         "--memory-fraction", "5e-5"),
         (3, "give --mesh", *search, "--keep-shardings"),
         (3, "gpt.json: $.module", *search, "--init-plan", "gpt.json", "--even"),
         (3, "the module trains nothing", "search", MODELS / "mlp_evaluate" / "model.hlo.pb", "--even", *search[2:]),
