@@ -49,6 +49,11 @@ typedef struct MicroBatchSettings {
 AmStatus plan_context_split(PlanContext **split, const PlanContext *base, const MicroBatchSettings *settings,
                             AmError *error);
 
+/* Checks that values of one example depend on no other examples, in `parts` parts of the batch: each part may
+ * run the model alone. Sums that become scalars of the data, such as counts of targets, are allowed. `whole`
+ * is as read. AM_ERROR_INFEASIBLE: the message names the operator that mixes examples. */
+AmStatus micro_batches_check_apart(const PlanContext *whole, int32_t parts, AmError *error);
+
 /* Creates the context of the module with recomputation, whose batch may then be split. AM_INTERRUPTED: by
  * `stop`, which may be NULL. */
 AmStatus plan_context_recompute(PlanContext **context, const PlanContext *whole,

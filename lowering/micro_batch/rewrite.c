@@ -154,6 +154,35 @@ static AmStatus rewrite_in_micro_batches(PlanContext *self, int32_t **origins, A
     return micro_batch_emit(&self->canonical, origins, rewrite, error);
 }
 
+/* Refuses operators that mix examples of the data before any weight: loops may follow their results, parts
+ * may not. */
+static AmStatus check_data(const MicroBatchRewrite *rewrite, AmError *error) {
+    for (int32_t i = 0; i < rewrite->rules->entry_count; i++) {
+        if (!micro_batch_is_written(rewrite, i) || rewrite->has_weight[i]) continue;
+        const IrShape *shape = &rewrite->module->instructions[i].shape;
+        bool is_array = shape->type == DTYPE_TUPLE || shape->rank > 0;
+        if (rewrite->takes_whole[i] || (is_array && micro_batch_state(rewrite, i, 0)->kind == TIME_PARTIAL))
+            return micro_batch_refuse(rewrite, i, "combines examples of the data", NULL, error);
+    }
+    return AM_OK;
+}
+
+AmStatus micro_batches_check_apart(const PlanContext *whole, int32_t parts, AmError *error) {
+    const MicroBatchSettings settings = {.micro_batches = parts,
+                                         .relaxations = 1u << RELAXATION_ROUNDED_SUMS};
+    Arena scratch = {0};
+    MicroBatchRewrite *rewrite = NULL;
+    AmStatus status;
+    TRY_OR_FAIL(check_ranks(whole->canonical, error));
+    TRY_OR_FAIL(make_rewrite(&rewrite, &scratch, whole, &settings, error));
+    TRY_OR_FAIL(micro_batch_find_states(rewrite, error));
+    TRY_OR_FAIL(micro_batch_find_levels(rewrite, error));
+    TRY_OR_FAIL(check_data(rewrite, error));
+fail:
+    arena_free(&scratch);
+    return status;
+}
+
 int32_t plan_number_of(const PlanContext *context, int32_t instruction) {
     return context->whole ? context->original[instruction] : instruction;
 }

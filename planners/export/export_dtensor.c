@@ -8,6 +8,7 @@
  */
 #include "planners/export/export_dtensor.h"
 
+#include "lowering/micro_batch/micro_batches.h"
 #include "lowering/plan_file/plan_parts.h"
 #include "lowering/spmd/ranks.h"
 #include "planners/baselines/layer_path.h"
@@ -118,19 +119,47 @@ static AmStatus add_parts(json_t *rows, const PlanRanks *ranks, AmError *error) 
     return AM_OK;
 }
 
+/* Finds whether examples depend on one another in the parts that ranks and micro-batches have of the batch.
+ */
+static AmStatus find_mixing(bool *mixes, const PlanRanks *ranks, const Plan *plan, AmError *error) {
+    const PlanContext *context = ranks->context;
+    const Mesh *mesh = &plan->stages[0].mesh;
+    int64_t parts = plan->micro_batches;
+    *mixes = false;
+    if (ranks->parts->stage_count > 1) return AM_OK; /* the graph of the loss runs on all examples */
+    for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
+        bool is_split = false;
+        for (int32_t p = 0; p < context->roles->parameter_count; p++) {
+            const IrParameter *parameter = &context->roles->parameters[p];
+            SbpState stored = ranks->assignments[0]->stored[parameter->instruction];
+            is_split |= parameter->role == IR_ROLE_DATA && sbp_is_split(stored.axis[axis]);
+        }
+        if (is_split) parts *= mesh->axes[axis].size;
+    }
+    if (parts == 1 || parts > MICRO_BATCHES_MOST) return AM_OK;
+    AmError why = {0};
+    AmStatus status = micro_batches_check_apart(plan_context_whole(context), (int32_t)parts, &why);
+    *mixes = status == AM_ERROR_INFEASIBLE || status == AM_ERROR_INPUT; /* or loops are nested too deeply */
+    if (*mixes || status == AM_OK) return AM_OK;
+    if (error) *error = why;
+    return status;
+}
+
 AmStatus export_dtensor(json_t **root, const PlanContext *context, const Plan *plan, AmError *error) {
     Arena arena = {0};
     PlanRanks ranks;
     json_t *rows = json_array();
+    bool mixes;
     AmStatus status;
     TRY_OR_FAIL(target_check_module(TARGET_TORCH, context, error));
     TRY_OR_FAIL(target_check_plan(TARGET_TORCH, plan, error));
     TRY_OR_FAIL(plan_ranks(&ranks, &arena, context, plan, error));
     TRY_OR_FAIL(add_parts(rows, &ranks, error));
+    TRY_OR_FAIL(find_mixing(&mixes, &ranks, plan, error));
     bool is_pipeline = plan->stage_count > 1;
-    *root = json_pack("{s:s, s:o, s:i, s:O}", "format", "automap-dtensor-1", "schedule",
+    *root = json_pack("{s:s, s:o, s:i, s:b, s:O}", "format", "automap-dtensor-1", "schedule",
                       is_pipeline ? json_string(schedules[plan_schedule(plan)]) : json_null(),
-                      "n_microbatches", plan->micro_batches, "stages", rows);
+                      "n_microbatches", plan->micro_batches, "mixes_examples", mixes, "stages", rows);
     if (!*root) status = am_fail_memory(error, 0);
 fail:
     json_decref(rows);

@@ -163,8 +163,9 @@ static AmStatus check_batch(const PlanContext *whole, AmError *error) {
         if (micro_batches_dimension(whole, p) > 0)
             return am_fail(error, AM_ERROR_INFEASIBLE, whole->canonical->source,
                            "automap_torch cuts batches along dimension 0, and the examples of %s are along "
-                           "dimension %d; transpose it in the model",
-                           whole->roles->parameters[p].path, micro_batches_dimension(whole, p));
+                           "dimension %d; export the model with batch_dim=%d, or transpose it in the model",
+                           whole->roles->parameters[p].path, micro_batches_dimension(whole, p),
+                           micro_batches_dimension(whole, p));
     return AM_OK;
 }
 

@@ -13,9 +13,10 @@ Every rank builds the model with the same weights and gets the whole batch; its 
 gradients and the optimizer's state become DTensors with the placements of the plan. There are three ways to train:
 
     several stages,      torch.distributed.pipelining on the graph of the loss (pipelines.py). Recomputation is by range
-    recomputation, or    of operators. In the graph a batch norm is sums over the whole batch; nn.BatchNorm2d would
-    models with buffers  normalise the shard of each rank. A loss that reads parts of the model, such as a tied
-                         table, has its graph, too: FSDP2 gives parts to their own modules alone.
+    recomputation,       of operators. In the graph a batch norm is sums over the whole batch; nn.BatchNorm2d would
+    buffers, or mixed    normalise the shard of each rank. So would other operators that mix examples, which the plan
+    examples             states (mixes_examples). A loss that reads parts of the model, such as a tied table, has its
+                         graph, too: FSDP2 gives parts to their own modules alone.
     ZeRO alone           FSDP2, fully_shard, where axes of the batch alone split weights
     other plans          DTensor's operators compute with shards of weights and insert the collectives. Weights that
                          axes of the batch split are gathered for a pass. All weights are gathered for an operator that
@@ -280,7 +281,7 @@ def parallelize(model, loss, plan, device="cpu", batch_dim=0):
             raise ValueError(f"the plan has no parameter {name} (expected a plan of this model's export)")
     is_graph = len(plan["stages"]) > 1 or plan["stages"][0].get("recompute") or any(True for _ in model.buffers())
     loss = loss_of_examples(loss, batch_dim)
-    if is_graph or reads_parts(model, loss, plan):
+    if is_graph or plan.get("mixes_examples") or reads_parts(model, loss, plan):
         kind = GraphTraining
     else:
         kind = ZeroTraining if is_zero(model, plan["stages"][0]) else TensorTraining

@@ -35,7 +35,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 import automap_torch
 from automap_torch.export import plain_kernels
 from automap_torch.losses import is_sum
-from automap_torch.parallelize import ZeroTraining
+from automap_torch.parallelize import TensorTraining, ZeroTraining
 from automap_torch.pipelines import GraphTraining
 from automap_torch.stages import trace_loss
 
@@ -264,6 +264,43 @@ class Shared(nn.Module):
         return self.head(self.down(functional.relu(self.up(self.table(words)))))
 
 
+class Mixed(nn.Module):
+    """Examples depend on one another: a batch norm without running statistics, and features less their mean."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.norm = nn.Linear(16, 32), nn.BatchNorm1d(32, track_running_stats=False)
+        self.head = nn.Linear(32, 8)
+
+    def forward(self, x):
+        x = functional.relu(self.norm(self.up(x)))
+        return self.head(x - x.mean(0))
+
+
+class Centred(nn.Module):
+    """Examples less their mean, before any weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8))
+
+    def forward(self, x):
+        return self.body(x - x.mean(0))
+
+
+class Places(nn.Module):
+    """Attention whose first dimension is the place in the sequence, of one sequence."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.joined, self.head = nn.Linear(16, 32), nn.Linear(32, 96), nn.Linear(32, 8)
+
+    def forward(self, x):
+        query, key, value = self.joined(self.up(x)).unflatten(-1, (3, 4, 8)).permute(1, 2, 0, 3)
+        x = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.head(x.transpose(0, 1).flatten(1))
+
+
 class Dropped(nn.Module):
     """Half of the features are dropped."""
 
@@ -331,7 +368,8 @@ MODELS = {"blocks": blocks, "mlp": lambda: nn.Sequential(nn.Linear(16, 32), nn.R
           "gpt": lambda: Language("gpt"), "llama": lambda: Language("llama"), "resnet": Residual, "vit": Vision,
           "convolutions": convolutions, "halves": Halves, "tied": tied, "pools": Pools, "orders": Orders,
           "recurrent": Recurrent, "attention": Attention, "pooled": Pooled, "first": SequencesFirst,
-          "shared": Shared}
+          "shared": Shared, "mixed": Mixed, "centred": Centred, "places": Places}
+MIXING = {"mixed", "centred", "places"}
 LOSSES = {"blocks": regress, "tied": classify_tied}
 OPTIMIZERS = {"sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.01),
               "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-2)}
@@ -339,6 +377,7 @@ STAGES = ["--stages", "2", "--micro-batches"]
 EVEN = ["--space", "pipeline", "--baseline", "even_pipeline", "--mesh", "data=1", "--micro-batches", "4"]
 PLANS = {"searched": [], "zero1": ["--baseline", "zero1", "--micro-batches", "2"],
          "zero3": ["--baseline", "zero3", "--micro-batches", "2"],
+         "whole batch": ["--baseline", "zero3", "--micro-batches", "1"],
          "megatron": ["--baseline", "megatron", "--mesh", "data=2,model=2"],
          "stages": [*STAGES, "4", "--data", "2"], "stages of tensors": [*STAGES, "2", "--tensor", "2"],
          "tensors": ["--tensor", "2"],
@@ -351,7 +390,8 @@ CASES = [("blocks", "sgd", ["interleaved"]), ("mlp", "adamw", ["zero1", "zero3"]
          ("vit", "adamw", ["stages of tensors"]), ("resnet", "sgd", ["searched"]),
          ("convolutions", "sgd", ["stages"]), ("pools", "sgd", ["searched"]), ("orders", "sgd", ["stages"]),
          ("recurrent", "adamw", []), ("attention", "adamw", ["1f1b"]), ("pooled", "adamw", ["tensors"]),
-         ("first", "sgd", ["1f1b"]), ("shared", "sgd", ["two stages", "tensors"])]
+         ("first", "sgd", ["1f1b"]), ("shared", "sgd", ["two stages", "tensors"]),
+         *((name, "sgd", ["whole batch"]) for name in sorted(MIXING))]
 LEFT_OUT = {("mlp", "four stages"), ("mlp", "recomputed"), ("blocks", "recomputed")}
 WHOLE_BATCHES = {"searched", "two stages"}  # plans of a ResNet, whose batch norms do not allow micro-batches
 if FULL:
@@ -359,7 +399,7 @@ if FULL:
                                 and (name != "resnet" or plan in WHOLE_BATCHES)
                                 and (name == "blocks" or plan != "interleaved")])
              for name in MODELS if name not in ("convolutions", "halves", "tied", "pools", "orders", "recurrent",
-                              "attention", "pooled", "first", "shared")
+                              "attention", "pooled", "first", "shared", *MIXING)
              for optimizer in OPTIMIZERS]
     CASES += [("convolutions", "sgd", ["searched", "zero3", "stages", "stages of tensors"]),
               ("halves", "sgd", ["searched"]), ("tied", "adamw", ["zero3"]), ("pools", "adamw", ["searched", "zero3"]),
@@ -367,7 +407,8 @@ if FULL:
               ("recurrent", "adamw", ["searched", "stages"]),
               ("attention", "adamw", ["1f1b", "zero1", "stages", "stages of tensors"]),
               ("pooled", "adamw", ["tensors", "megatron"]), ("first", "adamw", ["1f1b", "two stages", "four stages"]),
-              ("shared", "adamw", ["two stages", "tensors", "zero3", "1f1b"])]
+              ("shared", "adamw", ["two stages", "tensors", "zero3", "1f1b"]),
+              *((name, "adamw", ["searched", "tensors", "whole batch"]) for name in sorted(MIXING))]
 
 
 def make(name, optimizer):
@@ -381,6 +422,8 @@ def make(name, optimizer):
         batch = (x, torch.randint(0, 8, (8,)))
         if name == "mlp":
             batch[1][:3] = -100  # the first micro-batch has fewer targets
+    elif name in MIXING:
+        batch = torch.randn((8, 16)), torch.randint(0, 8, (8,))
     elif name == "first":
         batch = torch.randint(0, WORDS, (16, 8)), torch.randint(0, WORDS, (16, 8))
         batch[1][5:, :3] = -100
@@ -416,8 +459,11 @@ def train_rank(rank, name, optimizer, folder, ranks):
     loss = LOSSES.get(name, classify)
     plan = json.loads((folder / "torch.json").read_text())
     training = automap_torch.parallelize(model, loss, plan, batch_dim=int(name == "first"))
-    needs_graph = len(plan["stages"]) > 1 or plan["stages"][0]["recompute"] or name in ("resnet", "tied")
-    assert isinstance(training, GraphTraining) == bool(needs_graph), f"{name} trains as {type(training).__name__}"
+    is_tensor = name in MIXING and isinstance(training, TensorTraining)  # DTensor has all examples, FSDP2 has not
+    needs_graph = (len(plan["stages"]) > 1 or plan["stages"][0]["recompute"]
+                   or name in {"resnet", "tied", *MIXING})
+    assert is_tensor or isinstance(training, GraphTraining) == bool(needs_graph), \
+        f"{name} trains as {type(training).__name__}"
     update = OPTIMIZERS[optimizer](training.parameters())
     losses = []
     for number in range(STEPS):
