@@ -102,9 +102,12 @@ class Layers:
         return np.cumsum([0, *(depth or 1 for depth in depths)]).tolist()
 
     def arrays(self, leaves, donates=False):
-        """The leaves, with the layers of those that are split. With `donates` the stacks are deleted."""
+        """The leaves, with the layers of those that are split. With `donates` the stacks are deleted. RuntimeError if
+        an earlier call has an array, which JAX would use without a check."""
         found = []
         for leaf, depth in zip(leaves, self.depths, strict=True):
+            if isinstance(leaf, jax.Array) and leaf.is_deleted():
+                raise RuntimeError("an array was donated to an earlier call: expected the results of that call")
             found += (unstacked(leaf) if isinstance(leaf, jax.Array) else list(leaf)) if depth else [leaf]
             if depth and donates and isinstance(leaf, jax.Array):
                 leaf.delete()

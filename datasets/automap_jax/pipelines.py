@@ -30,9 +30,11 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from .batches import batch_dimensions, rows_of, smallest_factor
 from .exporter import traced_step
 from .functions import Function
 from .layers import Layers
+from .mixing import local_rows, mixing_operator
 from .operators import CHEAP, FOLDS, SUMS, key_of
 from .one_program import OneProgram, is_one_program
 from .planning import STAGES as FORMAT
@@ -40,25 +42,6 @@ from .planning import specs_of
 from .recomputation import recomputed_of, warn_of_lost
 from .step_graph import Constant, Graph, depending_results, numbers
 from .steps import Step
-
-
-def smallest_factor(number):
-    return next((k for k in range(2, number + 1) if number % k == 0), 1)
-
-
-def batch_dimensions(rows, leaves):
-    """({number: dimension of the examples} of the data that micro-batches cut, the number of examples)."""
-    rows = [row for row in rows if row["role"] == "data" and np.ndim(leaves[row["number"]]) > 0]
-    axes = {row["number"]: row["batch_dimension"] for row in rows if row.get("batch_dimension") is not None}
-    if not axes and rows:  # files of earlier versions, and steps without a batch
-        size = np.shape(leaves[rows[0]["number"]])[0]
-        axes = {row["number"]: 0 for row in rows if np.shape(leaves[row["number"]])[0] == size}
-    return axes, next((np.shape(leaves[number])[axis] for number, axis in axes.items()), 1)
-
-
-def rows_of(array, axis, rows):
-    """The part of an array at `rows`, a slice, of the dimension `axis`."""
-    return array[(*[slice(None)] * axis, rows)]
 
 
 class Partition:
@@ -73,11 +56,25 @@ class Partition:
         self.output = jax.eval_shape(step, *arguments)
         self.layers = Layers(document["parameters"], leaves, len(jax.tree.leaves(self.output)))
         rows = self.layers.rows
-        data, self.batch = batch_dimensions(document["parameters"], leaves)
         firsts = self.layers.firsts(self.layers.depths)
+        for data, batch in (choices := batch_dimensions(document["parameters"], leaves)):
+            try:
+                self.trace(step, structure, leaves, data, batch)
+                break
+            except (TypeError, ValueError):  # arrays of the whole batch beside those of a smaller one
+                if data == choices[-1][0]:
+                    raise
         self.data = {firsts[number]: axis for number, axis in data.items()}
-        if self.batch % self.count:
-            raise ValueError(f"{self.count} micro-batches do not divide a batch of {self.batch}")
+        self.take_constants()
+        self.find_groups(rows)
+        self.merge_equal()
+        self.find_sweeps()
+        self.find_parts(rows)
+
+    def trace(self, step, structure, leaves, data, batch):
+        """Traces the step with the whole batch, a micro-batch and a smaller one, which cut `data` {number: axis}."""
+        if batch % self.count:
+            raise ValueError(f"{self.count} micro-batches do not divide a batch of {batch}")
 
         def graph(size):
             cut = [rows_of(leaf, data[number], slice(size)) if number in data else leaf
@@ -86,18 +83,14 @@ class Partition:
             found = jax.make_jaxpr(lambda *trees: traced.step.function(*trees)[0])(*traced.step.arguments)
             return Graph(self.layers.split(found))
 
-        self.whole = graph(self.batch)
-        self.micro = graph(self.batch // self.count)
-        smaller = graph(self.batch // smallest_factor(self.batch))
+        self.batch = batch
+        self.whole = graph(batch)
+        self.micro = graph(batch // self.count)
+        smaller = graph(batch // smallest_factor(batch))
         for other in (self.micro, smaller):
             if [node.primitive for node in other.nodes] != [node.primitive for node in self.whole.nodes]:
                 raise ValueError("the step has other operators for other batches")
         self.is_split = [a != b for a, b in zip(self.whole.shapes, smaller.shapes, strict=True)]
-        self.take_constants()
-        self.find_groups(rows)
-        self.merge_equal()
-        self.find_sweeps()
-        self.find_parts(rows)
 
     def take_constants(self):
         """Gives the micro-batch the scalars of the whole batch, such as 1 / examples."""
@@ -116,12 +109,15 @@ class Partition:
         producer = {}
         self.group, self.producer = [], {value: k for k, node in enumerate(nodes) for value in node.outputs}
         early = self.before_batch() if self.count == 1 else set()
+        local = local_rows(self.whole, self.micro) if self.count > 1 else set()
         for k, node in enumerate(nodes):
             inputs = numbers(node)
             has_batch = any(self.is_split[value] for value in [*inputs, *node.outputs])
             has_data[node.outputs] = any(has_data[inputs])
             has_state[node.outputs] = any(has_state[inputs])
-            counts = node.primitive.name == "iota" and has_batch
+            begins = has_batch and not any(self.is_split[value] for value in inputs)
+            # Values of examples that no data give, such as numbers of examples and random bits of a constant key.
+            counts = begins and node.primitive.name != "broadcast_in_dim" and node.outputs[0] not in local
             is_whole = not any(self.is_split[value] for value in node.outputs)
             if has_data[node.outputs[0]] and is_whole and not has_state[node.outputs[0]]:
                 self.group.append("before")  # a sum of data alone, such as the number of words of a masked mean
@@ -144,6 +140,7 @@ class Partition:
                 self.group[k] = "forward" if k in needed else "backward"
                 if self.count > 1:
                     self.check_sum(node)
+        self.check_mixing(local)
         self.delay_updates()
 
     def merge_equal(self):
@@ -198,6 +195,14 @@ class Partition:
         is_sum = all(self.is_split[value] for value in node.outputs) or node.primitive.name in SUMS
         if not is_sum and node.primitive.name not in FOLDS:
             raise ValueError(f"{node.primitive.name} needs the whole batch: the step cannot run in micro-batches here")
+
+    def check_mixing(self, local):
+        """Refuses operators on micro-batches that need examples of others."""
+        nodes = [node for node, group in zip(self.whole.nodes, self.group, strict=True)
+                 if group in ("forward", "backward", "free")]
+        name = mixing_operator(self.whole, self.micro, nodes, local) if self.count > 1 else None
+        if name:
+            raise ValueError(f"{name} needs the whole batch: the step cannot run in micro-batches here")
 
     def find_sweeps(self):
         """sweep[k] of node k: the sweep over the micro-batches in which it runs, or after whose sums."""

@@ -260,6 +260,46 @@ def check_sequences_first():
         assert np.allclose(found, expected), (found, expected)
 
 
+def check_mixed_examples():
+    """Micro-batches have the losses of the whole batch, or are refused: examples that an operator mixes, indexes or
+    counts, random numbers of a constant key, and data that only indexes results."""
+    np_ = jax.numpy
+
+    def mask(x):
+        return jax.random.bernoulli(jax.random.key(1), 0.5, x.shape)
+
+    def order(x):
+        return jax.random.permutation(jax.random.key(0), len(x))
+
+    losses = {
+        "rev": lambda y, x, index: (y * x[::-1]).sum(), "cumsum": lambda y, x, index: (np_.cumsum(y, 0) * x).sum(),
+        "sort": lambda y, x, index: (np_.sort(y, 0) * x).sum(), "gather": lambda y, x, index: (y[order(x)] * x).sum(),
+        "slice": lambda y, x, index: (np_.roll(y, 1, 0) * x).sum(),
+        "dot_general": lambda y, x, index: np_.tanh(y @ x.T).sum(),
+        "scan": lambda y, x, index: jax.lax.scan(lambda a, b: (np_.tanh(a + b), None), np_.zeros(2), y)[0].sum(),
+        "": lambda y, x, index: y[np_.arange(len(x)), index].sum(),
+        "masked": lambda y, x, index: (y * mask(x)).sum(),
+        "counted": lambda y, x, index: (np_.arange(len(x)) @ y).sum(),
+        "half": lambda y, x, index: (y[:len(x) // 2] ** 2).sum(),
+    }  # fmt: skip
+    document = document_of_one_part(2, TWO_BATCHES)
+    rows = [document["parameters"][0], {**document["parameters"][1], "batch_dimension": 0, "spec": [None] * 2},
+            {**document["parameters"][1], "number": 2, "spec": [None]}]
+    arguments = np.float32(2), np.arange(8, dtype=np.float32).reshape(4, 2) / 8, np.array([0, 1, 1, 0], np.int32)
+    for name, loss in losses.items():
+        def step(state, x, index, loss=loss):
+            value, gradient = jax.value_and_grad(lambda state: loss(np_.sin(x * state), x, index))(state)
+            return state - 0.1 * gradient, value
+
+        try:
+            found = automap_jax.run({**document, "parameters": rows}, step, arguments)(*arguments)
+        except ValueError as error:
+            assert str(error).startswith(f"{name} needs the whole batch"), (name, error)
+            continue
+        assert name in ("", "masked", "counted", "half"), f"{name} is not refused"
+        assert np.allclose(found, step(*arguments)), (name, found, step(*arguments))
+
+
 def check_exported_dimension(folder):
     """The export names the dimension of the examples of arrays with the sequence first."""
     def step(state, x):
@@ -354,6 +394,11 @@ def check_donation():
         run = automap_jax.run(document, lambda state, x: (state + x, x.sum()), arguments, donate=donate)
         run(*arguments)
         assert [array.is_deleted() for array in arguments] == [donate, False], donate
+    try:
+        run(*arguments)
+        raise AssertionError("a deleted state is accepted")
+    except RuntimeError as error:
+        assert "donated to an earlier call" in str(error), error
 
 
 def check_scan():
@@ -478,6 +523,7 @@ def main():
     check_refusals()
     check_whole_batch()
     check_sequences_first()
+    check_mixed_examples()
     check_results()
     check_scan()
     check_donation()

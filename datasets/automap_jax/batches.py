@@ -1,0 +1,26 @@
+"""Which data of a step micro-batches cut, and along which dimension."""
+
+import numpy as np
+
+
+def smallest_factor(number):
+    return next((k for k in range(2, number + 1) if number % k == 0), 1)
+
+
+def batch_dimensions(rows, leaves):
+    """Finds the data that micro-batches cut. Returns choices, the first one that the step can be traced with counts:
+    pairs of {number: dimension of the examples} and the number of examples. The plan names the data of the first
+    choice. The second one adds other data of as many rows, such as labels that only index results."""
+    rows = [row for row in rows if row["role"] == "data" and np.ndim(leaves[row["number"]]) > 0]
+    axes = {row["number"]: row["batch_dimension"] for row in rows if row.get("batch_dimension") is not None}
+    named = [axes] if axes or not rows else []
+    # Files of earlier versions and steps without a batch name none.
+    size = next((np.shape(leaves[row["number"]])[axes.get(row["number"], 0)] for row in rows
+                 if not axes or row["number"] in axes), 1)
+    first = {row["number"]: 0 for row in rows if np.shape(leaves[row["number"]])[0] == size}
+    return [(found, size) for found in [*named, {**first, **axes}]]
+
+
+def rows_of(array, axis, rows):
+    """The part of an array at `rows`, a slice, of the dimension `axis`."""
+    return array[(*[slice(None)] * axis, rows)]

@@ -1,0 +1,176 @@
+"""Finds operators that mix the examples of a batch, such as a reversal or a cumulative sum over them.
+
+Micro-batches cannot run such an operator: it needs examples of others. A step is given as two graphs of equal
+operators, with the whole batch and with a micro-batch. A dimension that differs between them holds examples. Example b
+of B is in micro-batch b mod M, so that slices and padding in proportion to the batch keep examples apart.
+
+    rows = local_rows(whole, micro)              # iotas that index examples, such as logits[arange(n), labels]
+    name = mixing_operator(whole, micro, nodes, rows)
+"""
+
+from .step_graph import Constant, Graph, numbers
+
+# Operators through which an iota remains an index of examples: with a wrapped negative value, beside other indices.
+INDEX_OPERATORS = {"add", "broadcast_in_dim", "concatenate", "convert_element_type", "copy", "expand_dims", "lt",
+                   "reshape", "select_n", "squeeze"}  # fmt: skip
+CUMULATIVE = {"cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"}
+
+
+class Pair:
+    """An operator in both graphs, with the shapes of its values."""
+
+    def __init__(self, whole, micro, node, twin):
+        self.node, self.twin, self.name, self.params = node, twin, node.primitive.name, node.params
+        self.ins = [self.shapes_of(whole, micro, value) for value in node.inputs]
+        self.outs = [self.shapes_of(whole, micro, value) for value in node.outputs]
+
+    @staticmethod
+    def shapes_of(whole, micro, value):
+        return ((), ()) if isinstance(value, Constant) else (whole.shapes[value], micro.shapes[value])
+
+    @staticmethod
+    def split(shapes):
+        """Returns the dimensions that hold examples, of (shape in the whole, shape in the micro-batch)."""
+        return [d for d, (a, b) in enumerate(zip(*shapes, strict=True)) if a != b]
+
+    def in_proportion(self, place, at, pick=lambda value: value):
+        """Returns whether numbers of parameter `place`, one for each dimension, are in proportion to dimension `at`."""
+        whole, micro = self.params[place], self.twin.params[place]
+        if whole is None:
+            return True
+        sizes = [shape[at] for shape in self.ins[0]]
+        return pick(whole[at]) * sizes[1] == pick(micro[at]) * sizes[0]
+
+
+def local_rows(whole, micro):
+    """Finds the values that count examples and have no use but as indices of examples, from an iota on. In a
+    micro-batch they count its own examples."""
+    users, found = {}, set()
+    for node in whole.nodes:
+        for value in numbers(node):
+            users.setdefault(value, []).append(node)
+    for node in whole.nodes:
+        if node.primitive.name != "iota" or whole.shapes[node.outputs[0]] == micro.shapes[node.outputs[0]]:
+            continue
+        reached, todo = set(), list(node.outputs)
+        while todo and reached is not None:
+            value = todo.pop()
+            if value in reached:
+                continue
+            reached.add(value)
+            for user in users.get(value, ()):
+                if user.primitive.name in INDEX_OPERATORS:
+                    todo += user.outputs
+                elif not is_indexing(user) or user.inputs[1] != value or value in numbers(user)[2:]:
+                    reached = None
+                    break
+            if value in whole.outputs:
+                reached = None
+        found |= reached or set()
+    return found
+
+
+def is_indexing(node):
+    return node.primitive.name == "gather" or node.primitive.name.startswith("scatter")
+
+
+def has_local_index(whole, node, component, rows):
+    """Returns whether a component of the indices of a gather or scatter counts the micro-batch's own examples."""
+    producer = {value: other for other in whole.nodes for value in other.outputs}
+    value = node.inputs[1]
+    while not isinstance(value, Constant) and value in rows:
+        made = producer.get(value)
+        if made is None or made.primitive.name == "iota":
+            return True
+        if made.primitive.name == "concatenate":
+            widths = [1 if isinstance(part, Constant) else whole.shapes[part][-1] for part in made.inputs]
+            is_last = made.params["dimension"] == len(whole.shapes[value]) - 1
+            if not is_last or any(width != 1 for width in widths) or component >= len(made.inputs):
+                return False
+            value, component = made.inputs[component], 0
+            continue
+        operands = [part for part in numbers(made) if part in rows]
+        if len(operands) < len(numbers(made)):
+            return False
+        value = operands[-1]
+    return False
+
+
+def mixes_by_index(whole, pair, rows):
+    """Returns whether a gather or scatter moves values between examples of its operand."""
+    numbers_of = pair.params["dimension_numbers"]
+    is_gather = pair.name == "gather"
+    mapped = numbers_of.start_index_map if is_gather else numbers_of.scatter_dims_to_operand_dims
+    batching = getattr(numbers_of, "operand_batching_dims", ())
+    for d in Pair.split(pair.ins[0]):
+        if d in batching:
+            continue
+        if d in mapped and not has_local_index(whole, pair.node, mapped.index(d), rows):
+            return True
+        is_window = d not in mapped and is_gather
+        if is_window and pair.params["slice_sizes"][d] != pair.ins[0][0][d]:
+            return True
+    return False
+
+
+def mixes_in_windows(pair):
+    """Returns whether a window of a pooling operator or of a convolution covers several examples."""
+    if pair.name == "conv_general_dilated":
+        specs = pair.params["dimension_numbers"]
+        return any(d in specs.lhs_spec[2:] for d in Pair.split(pair.ins[0])) and bool(Pair.split(pair.outs[0]))
+    sizes = pair.params["window_dimensions"]
+    return any(sizes[d] != 1 for d in Pair.split(pair.ins[0]))
+
+
+def mixes_inside(pair):
+    """Returns whether the body of a loop or a branch mixes examples, or a scan takes them one after another."""
+    if pair.name == "scan":
+        first = pair.params["num_consts"] + pair.params["num_carry"]
+        if any(0 in Pair.split(shapes) for shapes in pair.ins[first:]):
+            return True
+    names = [name for name in ("jaxpr", "body_jaxpr", "cond_jaxpr") if name in pair.params]
+    bodies = [(pair.params[name], pair.twin.params[name]) for name in names]
+    bodies += zip(pair.params.get("branches", ()), pair.twin.params.get("branches", ()))
+    for whole, micro in bodies:
+        whole, micro = Graph(whole), Graph(micro)
+        if len(whole.nodes) == len(micro.nodes):
+            if mixing_operator(whole, micro, whole.nodes, local_rows(whole, micro)):
+                return True
+    return False
+
+
+def mixes(whole, pair, rows):
+    split = Pair.split(pair.ins[0]) if pair.ins else []
+    most = max((len(Pair.split(shapes)) for shapes in pair.ins), default=0)
+    if any(len(Pair.split(shapes)) > max(most, 1) for shapes in pair.outs):
+        return True  # examples beside examples, such as the scores of all pairs
+    if pair.name == "rev":
+        return any(d in pair.params["dimensions"] for d in split)
+    if pair.name in CUMULATIVE:
+        return pair.params["axis"] in split
+    if pair.name == "sort":
+        return pair.params["dimension"] in split
+    if pair.name == "slice":
+        return not all(pair.in_proportion(place, d) for d in split for place in ("start_indices", "limit_indices"))
+    if pair.name == "pad":
+        return not all(pair.in_proportion("padding_config", d, lambda row, k=k: row[k])
+                       for d in split for k in range(3))
+    if pair.name == "dynamic_slice":
+        return any(pair.params["slice_sizes"][d] != pair.ins[0][0][d] for d in split)
+    if pair.name == "dynamic_update_slice":
+        return any(pair.ins[1][0][d] != pair.ins[0][0][d] for d in split)
+    if is_indexing(pair.node):
+        return mixes_by_index(whole, pair, rows)
+    if pair.name == "conv_general_dilated" or "window_dimensions" in pair.params:
+        return mixes_in_windows(pair)
+    return mixes_inside(pair)
+
+
+def mixing_operator(whole, micro, nodes, rows):
+    """Returns the name of the first of `nodes`, operators of the whole, that mixes examples; None: none does."""
+    wanted = {id(node) for node in nodes}
+    for node, twin in zip(whole.nodes, micro.nodes, strict=True):
+        pair = Pair(whole, micro, node, twin)
+        if id(node) in wanted and any(Pair.split(shapes) for shapes in pair.ins) and mixes(whole, pair, rows):
+            return pair.name
+    return None
