@@ -170,6 +170,7 @@ AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *whole, con
                             options->limits.seconds > 0 ? start + options->limits.seconds : 0};
     AmStatus status;
     TRY(narrow_options(&narrowed, &request, options, arena, whole, cluster, error));
+    whole->keeps_data_apart = target_row(options->request->constraints.target)->has_leading_batch;
     SearchContext self = search_context(result, arena, whole, cluster, &narrowed, settings);
     TRY_OR_FAIL(target_check_module(options->request->constraints.target, whole, error));
     TRY_OR_FAIL(search_check_given(options->request->space.initial, cluster, error));

@@ -53,6 +53,8 @@ AmStatus plan_context_split(PlanContext **split, const PlanContext *base, const 
  * run the model alone. Sums that become scalars of the data, such as counts of targets, are allowed. `whole`
  * is as read. AM_ERROR_INFEASIBLE: the message names the operator that mixes examples. */
 AmStatus micro_batches_check_apart(const PlanContext *whole, int32_t parts, AmError *error);
+/* Checks the same of values of the data alone, which depend on no weight. */
+AmStatus micro_batches_check_data(const PlanContext *whole, int32_t parts, AmError *error);
 
 /* Creates the context of the module with recomputation, whose batch may then be split. AM_INTERRUPTED: by
  * `stop`, which may be NULL. */

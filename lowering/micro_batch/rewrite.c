@@ -138,22 +138,6 @@ static bool rounds_sums(const MicroBatchRewrite *rewrite) {
     return false;
 }
 
-/* Rewrites a module into micro-batches: states, loops, demands, then the new module. */
-static AmStatus rewrite_in_micro_batches(PlanContext *self, int32_t **origins, Arena *scratch,
-                                         const MicroBatchSettings *settings, AmError *error) {
-    const PlanContext *base = self->base;
-    MicroBatchRewrite *rewrite = NULL;
-    TRY(check_ranks(base->canonical, error));
-    TRY(make_rewrite(&rewrite, scratch, base, settings, error));
-    TRY(micro_batch_find_states(rewrite, error));
-    TRY(micro_batch_find_levels(rewrite, error));
-    TRY(micro_batch_find_demands(rewrite, error));
-    TRY(check_stop(settings->stop, error));
-    if (rewrite->estimating >= 0) self->relaxations = 1u << RELAXATION_BATCH_STATISTICS_PER_MICRO_BATCH;
-    if (rounds_sums(rewrite)) self->relaxations |= 1u << RELAXATION_ROUNDED_SUMS;
-    return micro_batch_emit(&self->canonical, origins, rewrite, error);
-}
-
 /* Refuses operators that mix examples of the data before any weight: loops may follow their results, parts
  * may not. */
 static AmStatus check_data(const MicroBatchRewrite *rewrite, AmError *error) {
@@ -167,20 +151,50 @@ static AmStatus check_data(const MicroBatchRewrite *rewrite, AmError *error) {
     return AM_OK;
 }
 
+static AmStatus find_levels_of(MicroBatchRewrite **rewrite, Arena *scratch, const PlanContext *whole,
+                               const MicroBatchSettings *settings, AmError *error) {
+    TRY(check_ranks(whole->canonical, error));
+    TRY(make_rewrite(rewrite, scratch, whole, settings, error));
+    TRY(micro_batch_find_states(*rewrite, error));
+    return micro_batch_find_levels(*rewrite, error);
+}
+
 AmStatus micro_batches_check_apart(const PlanContext *whole, int32_t parts, AmError *error) {
     const MicroBatchSettings settings = {.micro_batches = parts,
                                          .relaxations = 1u << RELAXATION_ROUNDED_SUMS};
     Arena scratch = {0};
-    MicroBatchRewrite *rewrite = NULL;
-    AmStatus status;
-    TRY_OR_FAIL(check_ranks(whole->canonical, error));
-    TRY_OR_FAIL(make_rewrite(&rewrite, &scratch, whole, &settings, error));
-    TRY_OR_FAIL(micro_batch_find_states(rewrite, error));
-    TRY_OR_FAIL(micro_batch_find_levels(rewrite, error));
-    TRY_OR_FAIL(check_data(rewrite, error));
-fail:
+    MicroBatchRewrite *rewrite;
+    AmStatus status = find_levels_of(&rewrite, &scratch, whole, &settings, error);
+    if (status == AM_OK) status = check_data(rewrite, error);
     arena_free(&scratch);
     return status;
+}
+
+AmStatus micro_batches_check_data(const PlanContext *whole, int32_t parts, AmError *error) {
+    const MicroBatchSettings settings = {.micro_batches = parts, .relaxations = (1u << RELAXATION_COUNT) - 1};
+    Arena scratch = {0};
+    MicroBatchRewrite *rewrite;
+    AmError other = {0}; /* weights are in the way, which is no matter of the data */
+    AmStatus status = find_levels_of(&rewrite, &scratch, whole, &settings, &other);
+    if (status == AM_OK) status = check_data(rewrite, error);
+    else if (status == AM_ERROR_INFEASIBLE) status = AM_OK;
+    else if (error) *error = other;
+    arena_free(&scratch);
+    return status;
+}
+
+/* Rewrites a module into micro-batches: states, loops, demands, then the new module. */
+static AmStatus rewrite_in_micro_batches(PlanContext *self, int32_t **origins, Arena *scratch,
+                                         const MicroBatchSettings *settings, AmError *error) {
+    const PlanContext *base = self->base;
+    MicroBatchRewrite *rewrite = NULL;
+    TRY(find_levels_of(&rewrite, scratch, base, settings, error));
+    if (self->whole->keeps_data_apart) TRY(check_data(rewrite, error));
+    TRY(micro_batch_find_demands(rewrite, error));
+    TRY(check_stop(settings->stop, error));
+    if (rewrite->estimating >= 0) self->relaxations = 1u << RELAXATION_BATCH_STATISTICS_PER_MICRO_BATCH;
+    if (rounds_sums(rewrite)) self->relaxations |= 1u << RELAXATION_ROUNDED_SUMS;
+    return micro_batch_emit(&self->canonical, origins, rewrite, error);
 }
 
 int32_t plan_number_of(const PlanContext *context, int32_t instruction) {

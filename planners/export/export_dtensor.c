@@ -153,6 +153,8 @@ AmStatus export_dtensor(json_t **root, const PlanContext *context, const Plan *p
     AmStatus status;
     TRY_OR_FAIL(target_check_module(TARGET_TORCH, context, error));
     TRY_OR_FAIL(target_check_plan(TARGET_TORCH, plan, error));
+    if (plan->micro_batches > 1) /* automap_torch computes with one at a time */
+        TRY_OR_FAIL(micro_batches_check_data(plan_context_whole(context), plan->micro_batches, error));
     TRY_OR_FAIL(plan_ranks(&ranks, &arena, context, plan, error));
     TRY_OR_FAIL(add_parts(rows, &ranks, error));
     TRY_OR_FAIL(find_mixing(&mixes, &ranks, plan, error));

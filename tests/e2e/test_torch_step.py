@@ -596,6 +596,20 @@ def check_sequences_first(_, folder):
     assert done.returncode == 4 and "are along dimension 1" in done.stderr, done
 
 
+def check_mixed_data(_, folder):
+    """Micro-batches of data whose examples are mixed before any weight are refused; a search finds none."""
+    torch.set_num_threads(1)
+    model, update, batch = make("centred", "sgd")
+    automap_torch.export(model, classify, update, batch, folder)
+    module, plan = folder / "model.hlo", folder / "plan.json"
+    search = "search", module, "--cluster", "nominal:2", "--quiet", "--baseline", "zero3", "--micro-batches"
+    succeed(*search, 2, "-o", plan)
+    for done in (automap(*search, 2, "--for", "torch"), automap("export", plan, module, "--format", "torch")):
+        assert done.returncode == 4 and "combines examples of the data" in done.stderr, done
+    succeed("search", module, "--cluster", "nominal:4", "--stages", 2, "--for", "torch", "--quiet", "-o", plan)
+    assert json.loads(plan.read_text())["micro_batches"] == 1
+
+
 def check_dropout(_, folder):
     """Each step draws other masks. Features that are kept are doubled, so that losses stay near those without."""
     torch.set_num_threads(1)
@@ -685,7 +699,8 @@ def main():
     wanted = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         check_refusals(pathlib.Path(folder))
-        for function in (check_operators, check_bags, check_sequences_first, check_saved, check_dropout):
+        for function in (check_operators, check_bags, check_sequences_first, check_mixed_data, check_saved,
+                         check_dropout):
             torch.multiprocessing.start_processes(function, (pathlib.Path(folder),), nprocs=1, start_method="fork")
     for name, optimizer, plans in CASES:
         if wanted and name not in wanted:
