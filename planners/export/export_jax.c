@@ -39,10 +39,11 @@ static json_t *mesh_to_json(const PlanStage *stage, bool has_devices) {
     return json_pack("{s:o, s:o, s:o*}", "shape", shape, "axis_names", names, "devices", devices);
 }
 
-/* Returns the name of JAX's primitive: "dot_general" of "jit(step)/jvp()/dot_general". */
+/* Returns the name of JAX's primitive: "dot_general" of "jit(step)/jvp()/dot_general". A parameter, or a part
+ * of one, is named by its path, such as "x" or "state['mlp/linear']", and has none: "". */
 static const char *primitive_of(const IrInstruction *instruction) {
     const char *slash = strrchr(instruction->op_name, '/');
-    return slash ? slash + 1 : instruction->op_name;
+    return slash && !strchr(slash, ']') ? slash + 1 : "";
 }
 
 static json_t *dimensions_to_json(const IrShape *shape) {
@@ -260,7 +261,7 @@ static AmStatus recomputed_to_json(json_t **rows, Arena *arena, const PlanContex
     for (int32_t i = 0; i < whole->rules->entry_count; i++) {
         const IrInstruction *instruction = &whole->canonical->instructions[i];
         if (whole->roles->phases[i] != IR_PHASE_FORWARD || !whole->split_options->live[i] ||
-            stages_is_transparent(whole, i) || !instruction->op_name[0] ||
+            stages_is_transparent(whole, i) || !primitive_of(instruction)[0] ||
             instruction->shape.type == DTYPE_TUPLE)
             continue;
         PrimitiveGroup *group = find_group(&groups, arena, instruction);

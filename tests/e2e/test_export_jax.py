@@ -143,6 +143,22 @@ def check_constraints(training):
     return training.check("automap_jax.constrain", training.run(inputs, outputs, step))
 
 
+def check_parameters():
+    """Overrides of the first instructions: constraints are on results of primitives, and on no parameter."""
+    module = MODELS / "mlp_tiny" / "model.hlo.pb"
+    with tempfile.TemporaryDirectory() as folder:
+        plan, exported = pathlib.Path(folder) / "plan.json", pathlib.Path(folder) / "jax.json"
+        automap("search", module, "--cluster", "nominal:8", "--mesh", "data=8", "--baseline", "zero3", "-o", plan,
+                "--quiet")  # fmt: skip
+        root = json.loads(plan.read_text())
+        root["stages"][0]["overrides"] = [{"instruction": number, "factor": {"data": None}} for number in range(8)]
+        plan.write_text(json.dumps(root))
+        automap("export", plan, module, "--format", "jax", "-o", exported)
+        names = [row[0] for row in json.loads(exported.read_text())["constraints"]]
+    paths = {row["path"] for row in root["parameters"]}
+    assert "dot_general" in names and not paths & set(names), f"constraints on {names}"
+
+
 def check_planning(training):
     """automap_jax.plan, as a user calls it."""
     inputs = automap_jax.plan(training.model.step, training.model.arguments, "nominal:8",
@@ -167,6 +183,7 @@ def main():
     trainings = {model: Training(model) for model in models}
     passed = failed = split = 0
     check_refusal()
+    check_parameters()
     for model, what, search in cases(models):
         try:
             worst, count = check_plan(trainings[model], what, search)
