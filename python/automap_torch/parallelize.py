@@ -16,7 +16,8 @@ gradients and the optimizer's state become DTensors with the placements of the p
     recomputation,       of operators. In the graph a batch norm is sums over the whole batch; nn.BatchNorm2d would
     buffers, or mixed    normalise the shard of each rank. So would other operators that mix examples, which the plan
     examples             states (mixes_examples). A loss that reads parts of the model, such as a tied table, has its
-                         graph, too: FSDP2 gives parts to their own modules alone.
+                         graph, too: FSDP2 gives parts to their own modules alone. So has a model with scalars of the
+                         batch, such as its own loss: ranks divide by the count of targets of the whole batch.
     ZeRO alone           FSDP2, fully_shard, where axes of the batch alone split weights
     other plans          DTensor's operators compute with shards of weights and insert the collectives. Weights that
                          axes of the batch split are gathered for a pass. All weights are gathered for an operator that
@@ -224,12 +225,14 @@ def is_zero(model, stage):
     return has_split and is_data
 
 
-class UsesOfWeights(TorchDispatchMode):
-    """Notes whether an operator outside of the model's own call has one of the weights as an operand."""
+class UsesOfTensors(TorchDispatchMode):
+    """Notes whether an operator outside of the model's own call has one of the weights as an operand, and whether one
+    inside of it makes a scalar of the batch."""
 
-    def __init__(self, model, weights):
+    def __init__(self, model, weights, batch):
         super().__init__()
-        self.weights, self.calls, self.is_outside = {id(weight) for weight in weights}, 0, False
+        self.weights, self.calls, self.is_outside, self.has_scalar = {id(weight) for weight in weights}, 0, False, False
+        self.of_batch = {id(value): value for value in batch}
         self.hooks = [model.register_forward_pre_hook(self.enter), model.register_forward_hook(self.leave)]
 
     def enter(self, *_):
@@ -242,12 +245,20 @@ class UsesOfWeights(TorchDispatchMode):
         operands = tree_leaves((arguments, options))
         is_query = function.namespace == "prim"  # a device or a layout, not the elements
         self.is_outside |= not (self.calls or is_query) and any(id(value) in self.weights for value in operands)
-        return function(*arguments, **(options or {}))
+        found = function(*arguments, **(options or {}))
+        read = [value for value in operands if id(value) in self.of_batch]
+        if read and not is_query:
+            made = [value for value in tree_leaves(found) if isinstance(value, torch.Tensor)]
+            self.of_batch.update((id(value), value) for value in made)
+            self.has_scalar |= self.calls > 0 and any(value.ndim for value in read) and not all(
+                value.ndim for value in made)
+        return found
 
 
-def reads_parts(model, loss, plan):
-    """Returns whether operators of the loss read weights outside of the model's call, as a tied head reads a table. The
-    loss is computed on shapes alone, those of the plan's batch; a plan without them counts as one that does."""
+def needs_graph(model, loss, plan):
+    """Returns whether operators of the loss read weights outside of the model's call, as a tied head reads a table, or
+    the model computes scalars of the batch, such as its own loss. The loss is computed on shapes alone, those of the
+    plan's batch; a plan without them counts as one that does."""
     rows = sorted((row for row in plan["stages"][0]["parameters"] if row["role"] == "data"),
                   key=lambda row: row["number"])
     if not all("shape" in row for row in rows):
@@ -257,14 +268,14 @@ def reads_parts(model, loss, plan):
     with shapes:
         batch = [torch.empty(row["shape"], dtype=TYPES[row["dtype"]], device=device) for row in rows]
         values = {name: torch.empty_like(value) for name, value in module.named_parameters()}
-    uses = UsesOfWeights(model, values.values())
+    uses = UsesOfTensors(model, values.values(), batch)
     try:
         with torch.no_grad(), plain_kernels(), shapes, uses:
             functional_call(module, values, tuple(batch))
     finally:
         for hook in uses.hooks:
             hook.remove()
-    return uses.is_outside
+    return uses.is_outside or uses.has_scalar
 
 
 def parallelize(model, loss, plan, device="cpu", batch_dim=0):
@@ -281,7 +292,7 @@ def parallelize(model, loss, plan, device="cpu", batch_dim=0):
             raise ValueError(f"the plan has no parameter {name} (expected a plan of this model's export)")
     is_graph = len(plan["stages"]) > 1 or plan["stages"][0].get("recompute") or any(True for _ in model.buffers())
     loss = loss_of_examples(loss, batch_dim)
-    if is_graph or plan.get("mixes_examples") or reads_parts(model, loss, plan):
+    if is_graph or plan.get("mixes_examples") or needs_graph(model, loss, plan):
         kind = GraphTraining
     else:
         kind = ZeroTraining if is_zero(model, plan["stages"][0]) else TensorTraining

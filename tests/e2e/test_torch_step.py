@@ -301,6 +301,17 @@ class Places(nn.Module):
         return self.head(x.transpose(0, 1).flatten(1))
 
 
+class Scored(nn.Module):
+    """The model computes its loss, whose targets may be ignored, from examples less the mean of all elements."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8))
+
+    def forward(self, x, y):
+        return functional.cross_entropy(self.body(x - 3 * x.mean()), y)
+
+
 class Dropped(nn.Module):
     """Half of the features are dropped."""
 
@@ -368,9 +379,10 @@ MODELS = {"blocks": blocks, "mlp": lambda: nn.Sequential(nn.Linear(16, 32), nn.R
           "gpt": lambda: Language("gpt"), "llama": lambda: Language("llama"), "resnet": Residual, "vit": Vision,
           "convolutions": convolutions, "halves": Halves, "tied": tied, "pools": Pools, "orders": Orders,
           "recurrent": Recurrent, "attention": Attention, "pooled": Pooled, "first": SequencesFirst,
-          "shared": Shared, "mixed": Mixed, "centred": Centred, "places": Places}
-MIXING = {"mixed", "centred", "places"}
-LOSSES = {"blocks": regress, "tied": classify_tied}
+          "shared": Shared, "mixed": Mixed, "centred": Centred, "places": Places,
+          "scored": Scored}
+MIXING = {"mixed", "centred", "places", "scored"}
+LOSSES = {"blocks": regress, "scored": lambda model, x, y: model(x, y), "tied": classify_tied}
 OPTIMIZERS = {"sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.01),
               "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-2)}
 STAGES = ["--stages", "2", "--micro-batches"]
@@ -423,7 +435,9 @@ def make(name, optimizer):
         if name == "mlp":
             batch[1][:3] = -100  # the first micro-batch has fewer targets
     elif name in MIXING:
-        batch = torch.randn((8, 16)), torch.randint(0, 8, (8,))
+        batch = torch.randn((8, 16)) + torch.arange(8)[:, None], torch.randint(0, 8, (8,))
+        if name == "scored":
+            batch[1][:3] = -100
     elif name == "first":
         batch = torch.randint(0, WORDS, (16, 8)), torch.randint(0, WORDS, (16, 8))
         batch[1][5:, :3] = -100
