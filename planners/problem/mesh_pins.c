@@ -3,6 +3,8 @@
  * in a class that could be listed after them. */
 #include "planners/problem/mesh_pins.h"
 
+#include <string.h>
+
 #include "lowering/spmd/lower_chunks.h"
 #include "lowering/spmd/ranks.h"
 #include "propagation/stages/stages.h"
@@ -204,9 +206,18 @@ bool pins_hold(const MeshPins *pins, const PlanContext *context, const Assignmen
     return holds;
 }
 
+/* Returns whether a pin names an axis that has one device, which is reason enough to refuse it. */
+static bool names_single_axis(const PinSet *set, const Mesh *mesh) {
+    for (int32_t k = 0; k < set->count; k++)
+        for (int32_t a = 0; a < mesh->axis_count; a++)
+            if (mesh->axes[a].size == 1 && strstr(set->pins[k].sharding, mesh->axes[a].name)) return true;
+    return false;
+}
+
 /* Looks for a mesh data x model of a stage on which all pins of the set hold. `*on` is the last one tried,
- * with its reason in `refusal`: of those that divide the devices, and of two proper axes, if there are. It is
- * without devices where a mesh takes the pins, or where there is none. */
+ * with its reason in `refusal`: of those that have devices on the named axes, that divide the devices, and of
+ * two proper axes, if there are. It is without devices where a mesh takes the pins, or where there is none.
+ */
 static AmStatus find_mesh(Mesh *on, AmError *refusal, const PlanContext *context, const PinSet *set,
                           const Degrees *degrees, int32_t devices, AmError *error) {
     enum { ALL_WIDTHS = 16 }; /* above it only those that divide the devices, and powers of two */
@@ -232,7 +243,8 @@ static AmStatus find_mesh(Mesh *on, AmError *refusal, const PlanContext *context
                 return AM_OK;
             }
             if (status != AM_ERROR_INFEASIBLE) return am_pass_error(status, &own, error);
-            int32_t rank = 2 * (devices % width == 0) + (model > 1 && (model < width || width == 2));
+            int32_t rank = 4 * !names_single_axis(set, &mesh) + 2 * (devices % width == 0) +
+                           (model > 1 && (model < width || width == 2));
             if (rank < shown) continue;
             shown = rank;
             *on = mesh;

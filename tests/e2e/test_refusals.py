@@ -117,7 +117,7 @@ def mistakes():
         (2, "inf: expected a number", *search, "--seconds", "inf"),
         (2, "expected an integer", *search, "--evaluations", "1.5"),
         (2, "did you mean", *search, "--searcher", "annael"),
-        (2, "did you mean C?", *on, "c"),
+        (2, "did you mean rtx-4090:2?", *on, "rtx-4980:2"),
         (2, "N from 1 to 2048", *on, "h100:0"),
         (2, "N from 1 to 1024", *on, "nominal:99999999999"),
         # Files of another kind, cut ones, wrong types.
