@@ -245,15 +245,20 @@ static AmStatus read_count(int *count, const char *name, const FamilyRow *family
     return AM_OK;
 }
 
-/* Returns whether a name is FAMILY:N, or TYPE:N with a name of the family's device type. */
-static bool is_of(const char *name, const FamilyRow *family) {
+static bool is_named(const char *name, const char *family) {
+    size_t length = strlen(family);
+    return strncasecmp(name, family, length) == 0 && name[length] == ':';
+}
+
+/* Returns whether a name is TYPE:N, with a name of the family's device type. */
+static bool has_type(const char *name, const FamilyRow *family) {
     size_t length = strcspn(name, ":");
     char part[48];
     if (name[length] != ':' || length >= sizeof part) return false;
     memcpy(part, name, length);
     part[length] = '\0';
     const char *type = cluster_builtin_device_named(part);
-    return strcasecmp(part, family->name) == 0 || (type && strcmp(type, family->device_type) == 0);
+    return type && strcmp(type, family->device_type) == 0;
 }
 
 AmStatus cluster_builtin(json_t **description, const char *name, AmError *error) {
@@ -269,9 +274,9 @@ AmStatus cluster_builtin(json_t **description, const char *name, AmError *error)
     for (size_t k = 0; k < sizeof builtins / sizeof *builtins; k++)
         if (strcasecmp(builtins[k].name, name) == 0) row = &builtins[k];
     for (size_t k = 0; k < sizeof families / sizeof *families; k++)
-        if (is_of(name, &families[k])) family = &families[k];
+        if (is_named(name, families[k].name) || has_type(name, &families[k])) family = &families[k];
     for (size_t k = 0; k < sizeof hosts / sizeof *hosts; k++)
-        if (is_of(name, &hosts[k])) family = host = &hosts[k];
+        if (is_named(name, hosts[k].name)) family = host = &hosts[k];
     if (family) {
         TRY(read_count(&count, name, family, error));
         snprintf(canonical, sizeof canonical, "%s:%d", family->name, count);
