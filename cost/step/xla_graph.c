@@ -56,7 +56,7 @@ typedef struct GraphBuilder {
 
 const ProgramInstruction *xla_producer(const Program *program, int32_t value) {
     int32_t i = program->values[value].instruction;
-    return i < 0 ? NULL : &program->instructions[i];
+    return i < 0 || program->instructions[i].kind == PROGRAM_TRANSFER ? NULL : &program->instructions[i];
 }
 
 int32_t xla_node_number(const Program *program, int32_t value) {

@@ -35,7 +35,7 @@ typedef struct XlaGraph {
     int32_t *copy_of;    /* [buffer] of a parameter: its copy, or -1 */
 } XlaGraph;
 
-/* Returns the instruction that makes a value of a program; NULL for parameters. */
+/* Returns the instruction that makes a value of a program; NULL for parameters and what other stages send. */
 const ProgramInstruction *xla_producer(const Program *program, int32_t value);
 /* Returns the number of the node that makes a value: its own, or the first result of several. */
 int32_t xla_node_number(const Program *program, int32_t value);
