@@ -29,60 +29,67 @@ typedef struct OperatorRow {
     IrOpcode opcode;
     TypeClass classes; /* of operand 0 */
     const char *expression;
-    int32_t formula_operands; /* 1: the expression is a formula of x, 2: of x and y, 0: it is none */
 } OperatorRow;
 
-static const OperatorRow operators[] = {
-#define UNARY_FORMULA(NAME, EXPRESSION)  {IR_##NAME, FLOATING, #EXPRESSION, 1},
-#define BINARY_FORMULA(NAME, EXPRESSION) {IR_##NAME, FLOATING, #EXPRESSION, 2},
+/* Formulas of x, or of x and y, for FLOATING. */
+static const struct {
+    IrOpcode opcode;
+    int32_t operand_count;
+    const char *formula;
+} formulas[] = {
+#define UNARY_FORMULA(NAME, EXPRESSION)  {IR_##NAME, 1, #EXPRESSION},
+#define BINARY_FORMULA(NAME, EXPRESSION) {IR_##NAME, 2, #EXPRESSION},
 #include "executor/float_formulas.def"
 #undef UNARY_FORMULA
 #undef BINARY_FORMULA
-    {IR_ABS, SIGNED, "($T)($1 < 0 ? 0 - ($W)$1 : ($W)$1)", 0},
-    {IR_ABS, UNSIGNED, "$1", 0},
-    {IR_ADD, INTEGER, "($T)(($W)$1 + ($W)$2)", 0},
-    {IR_ADD, PRED, "($T)($1 | $2)", 0},
-    {IR_AND, INTEGER | PRED, "($T)($1 & $2)", 0},
-    {IR_CLAMP, ANY, "least_of(greatest_of($2, $1), $3)", 0},
-    {IR_COPY, ANY, "$1", 0},
-    {IR_COUNT_LEADING_ZEROS, INTEGER, "($T)(__clzll((u64)($U)$1) - (64 - $B))", 0},
-    {IR_DIVIDE, SIGNED, "divide_signed($1, $2)", 0},
-    {IR_DIVIDE, UNSIGNED, "divide_unsigned($1, $2)", 0},
-    {IR_ERF, FLOATING, "erf$f($1)", 0},
-    {IR_EXPONENTIAL, FLOATING, "exp$f($1)", 0},
-    {IR_EXPONENTIAL_MINUS_ONE, FLOATING, "expm1$f($1)", 0},
-    {IR_IS_FINITE, FLOATING, "(pred)($1 - $1 == 0)", 0},
-    {IR_LOG, FLOATING, "log$f($1)", 0},
-    {IR_LOG_PLUS_ONE, FLOATING, "log1p$f($1)", 0},
-    {IR_LOGISTIC, FLOATING, "1 / (1 + exp$f(-$1))", 0},
-    {IR_MAXIMUM, FLOATING | INTEGER, "greatest_of($1, $2)", 0},
-    {IR_MAXIMUM, PRED, "($T)($1 | $2)", 0},
-    {IR_MINIMUM, FLOATING | INTEGER, "least_of($1, $2)", 0},
-    {IR_MINIMUM, PRED, "($T)($1 & $2)", 0},
-    {IR_MULHI, SIGNED, "($T)high_signed($1, $2, $B)", 0},
-    {IR_MULHI, UNSIGNED, "($T)high_unsigned($1, $2, $B)", 0},
-    {IR_MULTIPLY, INTEGER, "($T)(($W)$1 * ($W)$2)", 0},
-    {IR_MULTIPLY, PRED, "($T)($1 & $2)", 0},
-    {IR_NEGATE, INTEGER, "($T)(0 - ($W)$1)", 0},
-    {IR_NOT, INTEGER, "($T)~$1", 0},
-    {IR_NOT, PRED, "($T)!$1", 0},
-    {IR_OR, INTEGER | PRED, "($T)($1 | $2)", 0},
-    {IR_POPCNT, INTEGER, "($T)__popcll((u64)($U)$1)", 0},
-    {IR_POWER, FLOATING, "($T)pow((f64)$1, (f64)$2)", 0}, /* 1 - 0.999^t (Adam) loses three digits */
-    {IR_POWER, SIGNED, "($T)power_signed($1, $2)", 0},
-    {IR_POWER, UNSIGNED, "($T)power_unsigned($1, $2)", 0},
-    {IR_REMAINDER, SIGNED, "remainder_signed($1, $2)", 0},
-    {IR_REMAINDER, UNSIGNED, "remainder_unsigned($1, $2)", 0},
-    {IR_SELECT, ANY, "$1 ? $2 : $3", 0},
-    {IR_SHIFT_LEFT, INTEGER, "($U)$2 < $B ? ($T)(($W)$1 << $2) : ($T)0", 0},
-    {IR_SHIFT_RIGHT_ARITHMETIC, INTEGER, "($T)(($S)$1 >> (($U)$2 < $B ? ($S)$2 : ($S)($B - 1)))", 0},
-    {IR_SHIFT_RIGHT_LOGICAL, INTEGER, "($U)$2 < $B ? ($T)(($U)$1 >> $2) : ($T)0", 0},
-    {IR_SIGN, FLOATING, "$1 > 0 ? ($T)1 : $1 < 0 ? ($T)-1 : $1", 0},
-    {IR_SIGN, SIGNED, "($T)(($1 > 0) - ($1 < 0))", 0},
-    {IR_SIGN, UNSIGNED, "($T)($1 > 0)", 0},
-    {IR_SUBTRACT, INTEGER, "($T)(($W)$1 - ($W)$2)", 0},
-    {IR_TANH, FLOATING, "tanh$f($1)", 0},
-    {IR_XOR, INTEGER | PRED, "($T)($1 ^ $2)", 0},
+};
+
+static const OperatorRow operators[] = {
+    {IR_ABS, SIGNED, "($T)($1 < 0 ? 0 - ($W)$1 : ($W)$1)"},
+    {IR_ABS, UNSIGNED, "$1"},
+    {IR_ADD, INTEGER, "($T)(($W)$1 + ($W)$2)"},
+    {IR_ADD, PRED, "($T)($1 | $2)"},
+    {IR_AND, INTEGER | PRED, "($T)($1 & $2)"},
+    {IR_CLAMP, ANY, "least_of(greatest_of($2, $1), $3)"},
+    {IR_COPY, ANY, "$1"},
+    {IR_COUNT_LEADING_ZEROS, INTEGER, "($T)(__clzll((u64)($U)$1) - (64 - $B))"},
+    {IR_DIVIDE, SIGNED, "divide_signed($1, $2)"},
+    {IR_DIVIDE, UNSIGNED, "divide_unsigned($1, $2)"},
+    {IR_ERF, FLOATING, "erf$f($1)"},
+    {IR_EXPONENTIAL, FLOATING, "exp$f($1)"},
+    {IR_EXPONENTIAL_MINUS_ONE, FLOATING, "expm1$f($1)"},
+    {IR_IS_FINITE, FLOATING, "(pred)($1 - $1 == 0)"},
+    {IR_LOG, FLOATING, "log$f($1)"},
+    {IR_LOG_PLUS_ONE, FLOATING, "log1p$f($1)"},
+    {IR_LOGISTIC, FLOATING, "1 / (1 + exp$f(-$1))"},
+    {IR_MAXIMUM, FLOATING | INTEGER, "greatest_of($1, $2)"},
+    {IR_MAXIMUM, PRED, "($T)($1 | $2)"},
+    {IR_MINIMUM, FLOATING | INTEGER, "least_of($1, $2)"},
+    {IR_MINIMUM, PRED, "($T)($1 & $2)"},
+    {IR_MULHI, SIGNED, "($T)high_signed($1, $2, $B)"},
+    {IR_MULHI, UNSIGNED, "($T)high_unsigned($1, $2, $B)"},
+    {IR_MULTIPLY, INTEGER, "($T)(($W)$1 * ($W)$2)"},
+    {IR_MULTIPLY, PRED, "($T)($1 & $2)"},
+    {IR_NEGATE, INTEGER, "($T)(0 - ($W)$1)"},
+    {IR_NOT, INTEGER, "($T)~$1"},
+    {IR_NOT, PRED, "($T)!$1"},
+    {IR_OR, INTEGER | PRED, "($T)($1 | $2)"},
+    {IR_POPCNT, INTEGER, "($T)__popcll((u64)($U)$1)"},
+    {IR_POWER, FLOATING, "($T)pow((f64)$1, (f64)$2)"}, /* 1 - 0.999^t (Adam) loses three digits */
+    {IR_POWER, SIGNED, "($T)power_signed($1, $2)"},
+    {IR_POWER, UNSIGNED, "($T)power_unsigned($1, $2)"},
+    {IR_REMAINDER, SIGNED, "remainder_signed($1, $2)"},
+    {IR_REMAINDER, UNSIGNED, "remainder_unsigned($1, $2)"},
+    {IR_SELECT, ANY, "$1 ? $2 : $3"},
+    {IR_SHIFT_LEFT, INTEGER, "($U)$2 < $B ? ($T)(($W)$1 << $2) : ($T)0"},
+    {IR_SHIFT_RIGHT_ARITHMETIC, INTEGER, "($T)(($S)$1 >> (($U)$2 < $B ? ($S)$2 : ($S)($B - 1)))"},
+    {IR_SHIFT_RIGHT_LOGICAL, INTEGER, "($U)$2 < $B ? ($T)(($U)$1 >> $2) : ($T)0"},
+    {IR_SIGN, FLOATING, "$1 > 0 ? ($T)1 : $1 < 0 ? ($T)-1 : $1"},
+    {IR_SIGN, SIGNED, "($T)(($1 > 0) - ($1 < 0))"},
+    {IR_SIGN, UNSIGNED, "($T)($1 > 0)"},
+    {IR_SUBTRACT, INTEGER, "($T)(($W)$1 - ($W)$2)"},
+    {IR_TANH, FLOATING, "tanh$f($1)"},
+    {IR_XOR, INTEGER | PRED, "($T)($1 ^ $2)"},
 };
 
 static const struct {
@@ -348,15 +355,20 @@ static bool append_table_row(Text *out, const ProgramFusionOp *op, Dtype operand
     for (int32_t k = selects ? 1 : 0; k < op->operand_count; k++)
         if (types[op->operands[k]] != common) return false;
     if (opcode != IR_IS_FINITE && op->type != common) return false;
+    for (size_t k = 0; k < sizeof formulas / sizeof *formulas; k++) {
+        if (formulas[k].opcode != opcode || row->class != FLOATING) continue;
+        if (formulas[k].operand_count != op->operand_count) return false;
+        expand_formula(out, formulas[k].formula, row, op->operands);
+        return true;
+    }
     for (size_t k = 0; k < sizeof operators / sizeof *operators; k++) {
         const OperatorRow *candidate = &operators[k];
         if (candidate->opcode != opcode || !(candidate->classes & row->class)) continue;
-        int32_t most = candidate->formula_operands;
+        int32_t most = 0;
         for (const char *c = candidate->expression; *c; c++)
             if (*c == '$' && c[1] >= '1' && c[1] <= '3' && c[1] - '0' > most) most = c[1] - '0';
         if (most != op->operand_count) return false;
-        if (candidate->formula_operands > 0) expand_formula(out, candidate->expression, row, op->operands);
-        else expand(out, candidate->expression, row, op->operands);
+        expand(out, candidate->expression, row, op->operands);
         return true;
     }
     return false;
