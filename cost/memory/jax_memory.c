@@ -17,6 +17,7 @@
 
 #include "base/integers.h"
 #include "ir/analysis/loops.h"
+#include "lowering/interleave/interleave.h"
 #include "lowering/program/program_edit.h"
 
 /* The passes that are functions of a chunk. */
@@ -194,24 +195,6 @@ static bool gathers_parameter(const Program *program, const ProgramInstruction *
            kind < PROGRAM_DEVICE_COLLECTIVES && program->values[operand].instruction < 0;
 }
 
-/* Finds the values that a later pass has or computes again, given those that it has, and drops the latter
- * from `is_kept` (stacks_spare.c has the rule). */
-static void find_remade(const Program *program, bool *is_kept, bool *is_had) {
-    for (int32_t i = 0; i < program->instruction_count; i++) {
-        const ProgramInstruction *instruction = &program->instructions[i];
-        bool is_cheap =
-            instruction->kind == PROGRAM_VIEW ||
-            (instruction->kind == PROGRAM_COMPUTE && ir_opcode_has(instruction->opcode, FACT_REPEATABLE));
-        for (int32_t k = 0; k < instruction->operand_count; k++) is_cheap &= is_had[instruction->operands[k]];
-        for (int32_t r = 0; r < instruction->result_count; r++) {
-            int32_t value = instruction->first_result + r;
-            bool is_again = is_cheap || gathers_parameter(program, instruction, r);
-            is_had[value] = is_again || is_kept[value];
-            if (is_again) is_kept[value] = false;
-        }
-    }
-}
-
 /* ---- bodies of loops ---- */
 
 /* Returns the number of the body's parameter of which a value is a view; NONE. */
@@ -269,7 +252,7 @@ static AmStatus keep_arrays(StageFunctions *self, CompiledFunction *function, in
     }
     for (int32_t p = 0; p < loop->operand_count; p++)
         is_had[body->parameters[p]] = p == 0 || body->outputs[p] == body->parameters[p];
-    if (pass == FORWARD) find_remade(body, is_kept, is_had);
+    if (pass == FORWARD) stacks_find_repeated(body, is_kept, is_had, gathers_parameter);
     for (int32_t r = 0; r < loop->result_count; r++) {
         const ProgramInstruction *writer = writer_of(body, loop->loop.carried[r]);
         if (!writer) continue;
@@ -385,7 +368,7 @@ static AmStatus split_passes(StageFunctions *self, const CompiledFunction *all, 
         function->is_wanted[v] = !is_argument && (all->is_wanted[v] || is_used_later[v]);
         forward->gather[v] = backward->gather[v] = all->gather[v];
     }
-    find_remade(program, is_kept, is_had);
+    stacks_find_repeated(program, is_kept, is_had, gathers_parameter);
     for (int32_t v = 0; v < program->value_count; v++) {
         int32_t i = program->values[v].instruction;
         int64_t bytes = bytes_of(program, v);

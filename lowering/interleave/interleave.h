@@ -72,6 +72,12 @@ AmStatus joined_loops_open(JoinedLoops *loops, Arena *arena, Program *program, i
                            int32_t iterations, AmError *error);
 /* Returns whether operand `operand` of the second loop is such an array. */
 bool stack_find(LoopStack *stack, const JoinedLoops *loops, int32_t operand);
+/* Returns whether a later pass computes result `result` of an instruction again for another reason. */
+typedef bool RepeatsToo(const Program *program, const ProgramInstruction *instruction, int32_t result);
+/* Finds what a later pass has or computes again, [value], given what it has: results of cheap operators
+ * (FACT_REPEATABLE) on such values, and those of `repeats_too`, which may be NULL. They leave `is_kept`
+ * (stacks_spare.c). */
+void stacks_find_repeated(const Program *body, bool *is_kept, bool *is_had, RepeatsToo *repeats_too);
 /* Adds the stacks to program->spare_bytes whose values the second loop could compute again from the others
  * and from what never changes, by cheap operators alone, and to program->kept_bytes the others
  * (stacks_spare.c). */

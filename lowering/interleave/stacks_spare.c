@@ -8,26 +8,18 @@
  */
 #include "lowering/interleave/interleave.h"
 
-typedef struct RepeatableFinder {
-    const Program *body;
-    bool *is_kept; /* [value]: a stack has it */
-    bool *is_had;  /* [value]: the backward pass has it, or computes it again */
-} RepeatableFinder;
-
-/* Visits a body in its order: cheap results of values that are had are had, and need not be kept. */
-static void find_had(RepeatableFinder *self) {
-    const Program *body = self->body;
+void stacks_find_repeated(const Program *body, bool *is_kept, bool *is_had, RepeatsToo *repeats_too) {
     for (int32_t i = 0; i < body->instruction_count; i++) {
         const ProgramInstruction *instruction = &body->instructions[i];
-        bool is_repeated =
+        bool is_cheap =
             instruction->kind == PROGRAM_VIEW ||
             (instruction->kind == PROGRAM_COMPUTE && ir_opcode_has(instruction->opcode, FACT_REPEATABLE));
-        for (int32_t k = 0; k < instruction->operand_count; k++)
-            is_repeated &= self->is_had[instruction->operands[k]];
+        for (int32_t k = 0; k < instruction->operand_count; k++) is_cheap &= is_had[instruction->operands[k]];
         for (int32_t r = 0; r < instruction->result_count; r++) {
             int32_t value = instruction->first_result + r;
-            self->is_had[value] = is_repeated || self->is_kept[value];
-            if (is_repeated) self->is_kept[value] = false;
+            bool is_repeated = is_cheap || (repeats_too && repeats_too(body, instruction, r));
+            is_had[value] = is_repeated || is_kept[value];
+            if (is_repeated) is_kept[value] = false;
         }
     }
 }
@@ -37,25 +29,24 @@ AmStatus stacks_count_spare(const JoinedLoops *loops, const LoopStack *stacks, i
     Program *program = loops->program;
     const ProgramInstruction *first_loop = &program->instructions[loops->first];
     const Program *body = first_loop->regions.programs[0];
-    RepeatableFinder self = {.body = body,
-                             .is_kept = ARENA_ARRAY(program->arena, bool, body->value_count + 1),
-                             .is_had = ARENA_ARRAY(program->arena, bool, body->value_count + 1)};
+    bool *is_kept = ARENA_ARRAY(program->arena, bool, body->value_count + 1); /* [value]: a stack has it */
+    bool *is_had = ARENA_ARRAY(program->arena, bool, body->value_count + 1);
     int32_t *kept_value = ARENA_ARRAY(program->arena, int32_t, first_loop->result_count + 1);
     if (program->arena->failed) return am_fail_memory(error, body->value_count);
     for (int32_t p = 0; p < first_loop->operand_count; p++)
-        self.is_had[body->parameters[p]] = p == 0 || body->outputs[p] == body->parameters[p];
+        is_had[body->parameters[p]] = p == 0 || body->outputs[p] == body->parameters[p];
     for (int32_t k = 0; k < count; k++) {
         int32_t written = body->outputs[first_loop->loop.carried[stacks[k].result]];
         const ProgramInstruction *write = &body->instructions[loops->in_first.producer[written]];
         kept_value[stacks[k].result] = program_viewed(body, write->operands[1]);
-        self.is_kept[kept_value[stacks[k].result]] = true;
+        is_kept[kept_value[stacks[k].result]] = true;
     }
-    find_had(&self);
+    stacks_find_repeated(body, is_kept, is_had, NULL);
     for (int32_t k = 0; k < count; k++) {
         int32_t *value = &kept_value[stacks[k].result];
         if (*value < 0) continue; /* several operands are views of one stack */
         int64_t bytes = ir_shape_bytes(&body->values[*value].shape);
-        if (self.is_kept[*value]) program->kept_bytes += bytes;
+        if (is_kept[*value]) program->kept_bytes += bytes;
         else program->spare_bytes += stacks[k].kept * bytes;
         *value = -1;
     }
