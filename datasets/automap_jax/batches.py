@@ -8,8 +8,8 @@ def smallest_factor(number):
 
 
 def batch_dimensions(rows, leaves):
-    """Finds the data that micro-batches cut. Returns choices, the first one that the step can be traced with counts:
-    pairs of {number: dimension of the examples} and the number of examples. The plan names the data of the first
+    """Finds the data that micro-batches cut. Returns (choices, the number of examples). A choice is {number: dimension
+    of the examples}; the first one with which the step can be traced counts. The plan names the data of the first
     choice. The second one adds other data of as many rows, such as labels that only index results."""
     rows = [row for row in rows if row["role"] == "data" and np.ndim(leaves[row["number"]]) > 0]
     axes = {row["number"]: row["batch_dimension"] for row in rows if row.get("batch_dimension") is not None}
@@ -18,7 +18,7 @@ def batch_dimensions(rows, leaves):
     size = next((np.shape(leaves[row["number"]])[axes.get(row["number"], 0)] for row in rows
                  if not axes or row["number"] in axes), 1)
     first = {row["number"]: 0 for row in rows if np.shape(leaves[row["number"]])[0] == size}
-    return [(found, size) for found in [*named, {**first, **axes}]]
+    return [*named, {**first, **axes}], size
 
 
 def rows_of(array, axis, rows):

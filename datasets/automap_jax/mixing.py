@@ -8,7 +8,7 @@ of B is in micro-batch b mod M, so that slices and padding in proportion to the 
     name = mixing_operator(whole, micro, nodes, rows)
 """
 
-from .step_graph import Constant, Graph, numbers
+from .step_graph import Constant, Graph, numbers, users_of
 
 # Operators through which an iota remains an index of examples: with a wrapped negative value, beside other indices.
 INDEX_OPERATORS = {"add", "broadcast_in_dim", "concatenate", "convert_element_type", "copy", "expand_dims", "lt",
@@ -44,43 +44,52 @@ class Pair:
 
 def local_rows(whole, micro):
     """Finds the values that count examples and have no use but as indices of examples, from an iota on. In a
-    micro-batch they count its own examples."""
-    users, found = {}, set()
+    micro-batch they count its own examples. Returns {value: the operator that makes it}."""
+    users, found = users_of(whole.nodes), {}
     for node in whole.nodes:
-        for value in numbers(node):
-            users.setdefault(value, []).append(node)
-    for node in whole.nodes:
-        if node.primitive.name != "iota" or whole.shapes[node.outputs[0]] == micro.shapes[node.outputs[0]]:
-            continue
-        reached, todo = set(), list(node.outputs)
-        while todo and reached is not None:
-            value = todo.pop()
+        if node.primitive.name == "iota" and whole.shapes[node.outputs[0]] != micro.shapes[node.outputs[0]]:
+            found |= index_values(whole, micro, node, users)
+    return found
+
+
+def index_values(whole, micro, iota, users):
+    """Returns {value: the operator that makes it} of an iota and of the indices made of it; empty if it has another
+    use, such as an index of a table that holds no examples."""
+    reached, open_nodes = {}, [iota]
+    while open_nodes:
+        node = open_nodes.pop()
+        for value in node.outputs:
             if value in reached:
                 continue
-            reached.add(value)
-            for user in users.get(value, ()):
-                if user.primitive.name in INDEX_OPERATORS:
-                    todo += user.outputs
-                elif not is_indexing(user) or user.inputs[1] != value or value in numbers(user)[2:]:
-                    reached = None
-                    break
+            reached[value] = node
             if value in whole.outputs:
-                reached = None
-        found |= reached or set()
-    return found
+                return {}
+            for user in (whole.nodes[k] for k in users.get(value, ())):
+                if user.primitive.name in INDEX_OPERATORS:
+                    open_nodes.append(user)
+                elif not is_indexing(user) or [at for at, used in enumerate(user.inputs) if used == value] != [1]:
+                    return {}
+                elif not set(Pair.split(Pair.shapes_of(whole, micro, user.inputs[0]))) & set(indexed_dimensions(user)):
+                    return {}
+    return reached
 
 
 def is_indexing(node):
     return node.primitive.name == "gather" or node.primitive.name.startswith("scatter")
 
 
+def indexed_dimensions(node):
+    """The dimensions of the operand of a gather or scatter that its indices count, in their order."""
+    found = node.params["dimension_numbers"]
+    return found.start_index_map if node.primitive.name == "gather" else found.scatter_dims_to_operand_dims
+
+
 def has_local_index(whole, node, component, rows):
     """Returns whether a component of the indices of a gather or scatter counts the micro-batch's own examples."""
-    producer = {value: other for other in whole.nodes for value in other.outputs}
     value = node.inputs[1]
     while not isinstance(value, Constant) and value in rows:
-        made = producer.get(value)
-        if made is None or made.primitive.name == "iota":
+        made = rows[value]
+        if made.primitive.name == "iota":
             return True
         if made.primitive.name == "concatenate":
             widths = [1 if isinstance(part, Constant) else whole.shapes[part][-1] for part in made.inputs]
@@ -89,19 +98,16 @@ def has_local_index(whole, node, component, rows):
                 return False
             value, component = made.inputs[component], 0
             continue
-        operands = [part for part in numbers(made) if part in rows]
-        if len(operands) < len(numbers(made)):
+        if made.primitive.name in ("add", "lt"):
             return False
-        value = operands[-1]
+        value = made.inputs[made.primitive.name == "select_n"]  # of a wrapped index the one that is not negative
     return False
 
 
 def mixes_by_index(whole, pair, rows):
     """Returns whether a gather or scatter moves values between examples of its operand."""
-    numbers_of = pair.params["dimension_numbers"]
-    is_gather = pair.name == "gather"
-    mapped = numbers_of.start_index_map if is_gather else numbers_of.scatter_dims_to_operand_dims
-    batching = getattr(numbers_of, "operand_batching_dims", ())
+    is_gather, mapped = pair.name == "gather", indexed_dimensions(pair.node)
+    batching = getattr(pair.params["dimension_numbers"], "operand_batching_dims", ())
     for d in Pair.split(pair.ins[0]):
         if d in batching:
             continue

@@ -40,7 +40,7 @@ from .one_program import OneProgram, is_one_program
 from .planning import STAGES as FORMAT
 from .planning import specs_of
 from .recomputation import recomputed_of, warn_of_lost
-from .step_graph import Constant, Graph, depending_results, numbers
+from .step_graph import Constant, Graph, depending_results, numbers, users_of
 from .steps import Step
 
 
@@ -57,12 +57,15 @@ class Partition:
         self.layers = Layers(document["parameters"], leaves, len(jax.tree.leaves(self.output)))
         rows = self.layers.rows
         firsts = self.layers.firsts(self.layers.depths)
-        for data, batch in (choices := batch_dimensions(document["parameters"], leaves)):
+        choices, self.batch = batch_dimensions(document["parameters"], leaves)
+        if self.batch % self.count:
+            raise ValueError(f"{self.count} micro-batches do not divide a batch of {self.batch}")
+        for data in choices:
             try:
-                self.trace(step, structure, leaves, data, batch)
+                self.trace(step, structure, leaves, data)
                 break
             except (TypeError, ValueError):  # arrays of the whole batch beside those of a smaller one
-                if data == choices[-1][0]:
+                if data is choices[-1]:
                     raise
         self.data = {firsts[number]: axis for number, axis in data.items()}
         self.take_constants()
@@ -71,11 +74,8 @@ class Partition:
         self.find_sweeps()
         self.find_parts(rows)
 
-    def trace(self, step, structure, leaves, data, batch):
+    def trace(self, step, structure, leaves, data):
         """Traces the step with the whole batch, a micro-batch and a smaller one, which cut `data` {number: axis}."""
-        if batch % self.count:
-            raise ValueError(f"{self.count} micro-batches do not divide a batch of {batch}")
-
         def graph(size):
             cut = [rows_of(leaf, data[number], slice(size)) if number in data else leaf
                    for number, leaf in enumerate(leaves)]
@@ -83,10 +83,9 @@ class Partition:
             found = jax.make_jaxpr(lambda *trees: traced.step.function(*trees)[0])(*traced.step.arguments)
             return Graph(self.layers.split(found))
 
-        self.batch = batch
-        self.whole = graph(batch)
-        self.micro = graph(batch // self.count)
-        smaller = graph(batch // smallest_factor(batch))
+        self.whole = graph(self.batch)
+        self.micro = graph(self.batch // self.count)
+        smaller = graph(self.batch // smallest_factor(self.batch))
         for other in (self.micro, smaller):
             if [node.primitive for node in other.nodes] != [node.primitive for node in self.whole.nodes]:
                 raise ValueError("the step has other operators for other batches")
@@ -109,7 +108,7 @@ class Partition:
         producer = {}
         self.group, self.producer = [], {value: k for k, node in enumerate(nodes) for value in node.outputs}
         early = self.before_batch() if self.count == 1 else set()
-        local = local_rows(self.whole, self.micro) if self.count > 1 else set()
+        local = local_rows(self.whole, self.micro) if self.count > 1 else {}
         for k, node in enumerate(nodes):
             inputs = numbers(node)
             has_batch = any(self.is_split[value] for value in [*inputs, *node.outputs])
@@ -184,7 +183,7 @@ class Partition:
 
     def delay_updates(self):
         """Moves what only updates use after the passes, such as the decay of an optimizer's state."""
-        users = self.find_users()
+        users = users_of(self.whole.nodes)
         for k in reversed(range(len(self.whole.nodes))):
             later = [self.group[user] for value in self.whole.nodes[k].outputs for user in users.get(value, ())]
             if self.group[k] == "before" and all(group == "after" for group in later):
@@ -214,7 +213,7 @@ class Partition:
             for value in node.outputs:
                 is_sum = is_micro and self.count > 1 and not self.is_split[value] and value not in self.invariant
                 known[value] = self.sweep[k] + is_sum
-        users = self.find_users()
+        users = users_of(self.whole.nodes)
         self.check_scans(users)
         for k in reversed(range(len(nodes))):  # what delay_updates() moved runs together with its users
             later = [self.sweep[user] for value in nodes[k].outputs for user in users.get(value, ())]
@@ -228,14 +227,6 @@ class Partition:
                     self.sweep[user] > self.sweep[k] and self.group[user] in ("forward", "backward")
                     for value in node.outputs for user in users.get(value, ())):
                 raise ValueError("scan needs the whole batch: the step cannot run in micro-batches here")
-
-    def find_users(self):
-        """{value: the nodes that use it}."""
-        users = {}
-        for k, node in enumerate(self.whole.nodes):
-            for value in numbers(node):
-                users.setdefault(value, []).append(k)
-        return users
 
     def data_values(self):
         return [self.whole.inputs[number] for number in self.data]
@@ -290,7 +281,7 @@ class Partition:
     def move_needed(self):
         """Moves a backward operator to the last part whose backward pass needs it, which runs first. A step may
         recompute a value that several parts read, such as the norm of an encoder's result."""
-        users = self.find_users()
+        users = users_of(self.whole.nodes)
         for k in reversed(range(len(self.whole.nodes))):
             outputs = self.whole.nodes[k].outputs
             later = [self.part[self.whole.nodes[user].outputs[0]] for value in outputs for user in users.get(value, ())

@@ -93,6 +93,15 @@ def numbers(node):
     return [value for value in node.inputs if not isinstance(value, Constant)]
 
 
+def users_of(nodes):
+    """{value: the numbers of the nodes that use it}, a number for each use."""
+    users = {}
+    for k, node in enumerate(nodes):
+        for value in numbers(node):
+            users.setdefault(value, []).append(k)
+    return users
+
+
 def depending(jaxpr, depends):
     """Which results of a jaxpr depend on the inputs marked in `depends`, a list of booleans."""
     known = {variable for variable, is_so in zip(jaxpr.invars, depends, strict=True) if is_so}
