@@ -14,7 +14,7 @@ static AmStatus open_side(DifferenceSide *side, Cluster **cluster, Arena *arena,
     const char *source = plan->plan->source ? plan->plan->source : name;
     side->name = source;
     side->plan = plan->plan;
-    side->whole = plan->whole;
+    side->primary = plan->primary;
     TRY(api_plan_document(&side->document, plan, error));
     TRY(cluster_from_json(cluster, arena, plan->plan->cluster_description, source, error));
     side->cluster = *cluster;

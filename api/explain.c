@@ -29,7 +29,7 @@ static AmStatus run_explain(ApiWork *work, AmError *error) {
     if (plan->is_searched) TRY(api_plan_document(&document, plan, error));
     TRY(cluster_from_json(&self->cluster, &self->arena, plan->plan->cluster_description,
                           plan->plan->source ? plan->plan->source : "the plan", error));
-    TRY(explain_plan(&self->explanation, &self->arena, plan->whole, plan->plan, document, self->cluster,
+    TRY(explain_plan(&self->explanation, &self->arena, plan->primary, plan->plan, document, self->cluster,
                      &settings, error));
     self->title =
         arena_format(&self->arena, "%s on cluster %s", plan->plan->module_name, plan->plan->cluster_name);
@@ -81,12 +81,12 @@ static AmStatus append_page(Text *text, const AmExplanation *self, AmError *erro
                               .date = date,
                               .command = self->command,
                               .plan = plan,
-                              .context = plan_context_used(plan, self->plan->whole)};
+                              .context = plan_context_used(plan, self->plan->primary)};
     return explanation_print_html(text, self->explanation, &page, error);
 }
 
 static AmStatus append_explanation(Text *text, const AmExplanation *self, AmFormat format, AmError *error) {
-    const PlanContext *context = plan_context_used(self->plan->plan, self->plan->whole);
+    const PlanContext *context = plan_context_used(self->plan->plan, self->plan->primary);
     if (format == AM_FORMAT_HTML) return append_page(text, self, error);
     if (format == AM_FORMAT_JSON) {
         json_t *json = explanation_to_json(self->explanation, context->classes);

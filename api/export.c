@@ -66,7 +66,7 @@ typedef struct Export {
 static AmStatus step_seconds(double *seconds, Export *self, const Plan *plan, const Cluster *cluster,
                              AmError *error) {
     Simulation *simulation;
-    TRY(simulate_plan(&simulation, &self->arena, self->from->whole, plan, cluster,
+    TRY(simulate_plan(&simulation, &self->arena, self->from->primary, plan, cluster,
                       &(SimulationOptions){.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION}, error));
     *seconds = simulation->step_seconds;
     return AM_OK;
@@ -80,7 +80,7 @@ static AmStatus move_cuts(Export *self, Plan **plan, AmError *error) {
     double old_seconds, new_seconds;
     Cluster *cluster = NULL;
     Text note = {0};
-    TRY(plan_with_whole_layers(&moved, &count, &self->arena, self->from->whole, before,
+    TRY(plan_with_whole_layers(&moved, &count, &self->arena, self->from->primary, before,
                                self->format->deals_evenly, error));
     if (count == 0) return AM_OK;
     AmStatus status;
@@ -104,10 +104,10 @@ static AmStatus write_json(Export *self, const Plan *plan, char **buffer, size_t
     json_t *exported = NULL;
     Text text = {0};
     if (self->target == TARGET_AUTOMAP)
-        TRY(plan_names_prepare(self->from->module, self->from->whole->rewriting, error));
-    TRY(self->format->write_json(&exported, self->from->whole, plan, error));
+        TRY(plan_names_prepare(self->from->module, self->from->primary->rewriting, error));
+    TRY(self->format->write_json(&exported, self->from->primary, plan, error));
     bool has_key = self->target == TARGET_JAX || self->target == TARGET_TORCH;
-    if (has_key && self->from->whole->unfused)
+    if (has_key && self->from->primary->unfused)
         json_object_set_new(exported, "attention", json_string("fused"));
     json_t *carried = self->target == TARGET_AUTOMAP ? NULL : api_carried_to_json(self->from);
     if (carried) json_object_set_new(exported, "carried", carried);
@@ -120,7 +120,7 @@ static AmStatus write_json(Export *self, const Plan *plan, char **buffer, size_t
 
 static AmStatus write_text(Export *self, const Plan *plan, char **buffer, size_t *bytes, AmError *error) {
     Text text = {0};
-    AmStatus status = export_hlo(&text, self->from->whole, plan, self->spelling, error);
+    AmStatus status = export_hlo(&text, self->from->primary, plan, self->spelling, error);
     if (status == AM_OK && !self->as_json) return api_give_text(buffer, bytes, &text, error);
     if (status == AM_OK)
         status = api_give_json(buffer, bytes,
@@ -133,14 +133,14 @@ static AmStatus write_text(Export *self, const Plan *plan, char **buffer, size_t
 static AmStatus export_plan(Export *self, const AmOptions *options, char **buffer, size_t *bytes,
                             AmError *error) {
     Plan *plan = self->from->plan;
-    TRY(export_check_form(self->target, self->from->whole, error));
+    TRY(export_check_form(self->target, self->from->primary, error));
     TRY(plan_check_own_devices(plan, error));
     if (option_has(options, "whole-layers")) TRY(move_cuts(self, &plan, error));
     if (self->format->write_json) TRY(write_json(self, plan, buffer, bytes, error));
     else TRY(write_text(self, plan, buffer, bytes, error));
     api_note_carried(self->callbacks, self->from);
     api_message(self->callbacks, AM_NOTE, "%s", self->format->note);
-    if (self->from->whole->unfused && self->format->fused)
+    if (self->from->primary->unfused && self->format->fused)
         api_message(self->callbacks, AM_WARNING,
                     "the plan's time and memory are those of fused attention: %s (or search with --attention "
                     "unfused)",

@@ -32,8 +32,8 @@ typedef struct PlanMeasurements PlanMeasurements; /* measure.h */
 
 struct AmPlan {
     Arena arena;
-    PlanContext *module; /* the module's, which outlives the plan */
-    PlanContext *whole;  /* the same, or of the rewritten module to which the plan refers */
+    PlanContext *module;  /* the module's, which outlives the plan */
+    PlanContext *primary; /* the same, or of the rewritten module to which the plan refers */
     Plan *plan;
     json_t *root;        /* the file that the plan points into: its own, or that of "init-plan"; or NULL */
     json_t *settings;    /* of the search; or NULL */

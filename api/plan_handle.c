@@ -20,7 +20,7 @@ AmPlan *api_new_plan(AmModule *module, AmError *error) {
         am_fail_memory(error, (int64_t)sizeof *self);
         return NULL;
     }
-    self->module = self->whole = module->context;
+    self->module = self->primary = module->context;
     self->memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION;
     return self;
 }
@@ -28,7 +28,7 @@ AmPlan *api_new_plan(AmModule *module, AmError *error) {
 /* Takes the context of the module as the plan rewrites it. */
 static AmStatus find_whole(AmPlan *self, AmError *error) {
     const PlanContext *used = plan_context_used(self->plan, self->module);
-    return plan_context_rewrite(&self->whole, self->module, plan_context_whole(used)->rewriting, error);
+    return plan_context_rewrite(&self->primary, self->module, plan_context_primary(used)->rewriting, error);
 }
 
 void am_plan_free(AmPlan *plan) {
@@ -55,7 +55,7 @@ AmStatus am_plan_read(AmPlan **plan, AmModule *module, const char *path, AmError
     AmPlan *self = api_new_plan(module, error);
     if (!self) return AM_ERROR_INTERNAL;
     AmStatus status;
-    API_IN_C_LOCALE(status, plan_read(&self->plan, &self->root, &self->arena, self->whole, path, error),
+    API_IN_C_LOCALE(status, plan_read(&self->plan, &self->root, &self->arena, self->primary, path, error),
                     error);
     if (status == AM_OK) status = find_whole(self, error);
     if (status == AM_OK) *plan = self;
@@ -77,7 +77,7 @@ AmStatus am_plan_parse(AmPlan **plan, AmModule *module, const void *data, size_t
     AmStatus status = copy ? AM_OK : am_fail_memory(error, (int64_t)bytes);
     if (copy)
         API_IN_C_LOCALE(status,
-                        plan_parse(&self->plan, &self->root, &self->arena, self->whole,
+                        plan_parse(&self->plan, &self->root, &self->arena, self->primary,
                                    name ? name : "<memory>", copy, (int64_t)bytes, error),
                         error);
     if (status == AM_OK) status = find_whole(self, error);
@@ -90,7 +90,7 @@ AmStatus api_plan_document(json_t **document, const AmPlan *plan, AmError *error
     AmPlan *self = (AmPlan *)plan; /* the mutex guards a cache in it */
     AmStatus status = AM_OK;
     pthread_mutex_lock(&self->mutex);
-    if (!self->document) status = plan_to_json(&self->document, self->plan, self->whole, error);
+    if (!self->document) status = plan_to_json(&self->document, self->plan, self->primary, error);
     *document = self->document;
     pthread_mutex_unlock(&self->mutex);
     return status;
@@ -139,7 +139,7 @@ static AmStatus write_for(const AmPlan *self, const char *name, const char *path
                        target_row(target)->name);
     Plan plan = *found;
     plan.settings = self->plan->settings;
-    return plan_write(&plan, self->whole, path, error);
+    return plan_write(&plan, self->primary, path, error);
 }
 
 AmStatus am_plan_write_for(const AmPlan *plan, const char *target, const char *path, AmError *error) {
@@ -221,7 +221,7 @@ int32_t am_plan_device_count(const AmPlan *plan) {
 }
 
 int32_t am_plan_parameter_count(const AmPlan *plan) {
-    return plan->whole->roles->parameter_count;
+    return plan->primary->roles->parameter_count;
 }
 
 /* ---- stages and devices ---- */
@@ -312,12 +312,12 @@ static AmStatus describe_parameter(AmPlanParameter *row, Arena *arena, const Pla
 /* Fills plan->parameters; the caller holds the mutex. */
 static AmStatus describe_parameters(AmPlan *self, const json_t *document, AmError *error) {
     const json_t *parameters = json_object_get(document, "parameters");
-    int32_t count = self->whole->roles->parameter_count;
+    int32_t count = self->primary->roles->parameter_count;
     AmPlanParameter *rows = ARENA_ARRAY(&self->arena, AmPlanParameter, count + 1);
     if (!rows) return am_fail_memory(error, count);
     for (int32_t p = 0; p < count; p++)
-        TRY(describe_parameter(&rows[p], &self->arena, self->whole, p, json_array_get(parameters, (size_t)p),
-                               error));
+        TRY(describe_parameter(&rows[p], &self->arena, self->primary, p,
+                               json_array_get(parameters, (size_t)p), error));
     self->parameters = rows;
     return AM_OK;
 }

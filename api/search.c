@@ -30,7 +30,7 @@ static AmStatus explain_infeasible(SearchJob *job, AmError *error) {
     AmError explained = {0};
     AmPlan *plan = job->plan;
     AmStatus status =
-        infeasible_report(&report, &plan->arena, plan->whole, job->search.cluster, &job->search.options,
+        infeasible_report(&report, &plan->arena, plan->primary, job->search.cluster, &job->search.options,
                           &job->search.batching, &plan->result, &explained);
     if (report.details && job->callbacks->on_infeasible) {
         json_write(&json, report.details, JSON_STYLE_COMPACT);
@@ -91,7 +91,7 @@ static AmStatus run_search(ApiWork *work, AmError *error) {
     job->deadline = job->seconds > 0 ? clock_seconds() + job->seconds : 0;
     AmStatus status = target_search(&job->search, &plan->targets, &job->unrestricted.options,
                                     &job->unrestricted.micro_batching, error);
-    plan->whole = job->search.whole;
+    plan->primary = job->search.primary;
     if (status == AM_ERROR_INFEASIBLE && plan->result.nearest) status = explain_infeasible(job, error);
     /* An interrupt may come where no phase notices it: between two of them, or in the last one. */
     plan->result.interrupted |= stop_flag_is_set(options->request->callbacks.interrupted);
@@ -127,9 +127,9 @@ static AmStatus prepare(SearchJob *job, const AmOptions *options, AmError *error
     settings->request.space.initial = unrestricted->request.space.initial = initial;
     TRY(module_forms_find(&search->forms, plan->module, search->cluster, &settings->forms, &settings->options,
                           error));
-    const PlanContext *whole = search->forms.chosen;
-    TRY(search_settings_complete(settings, &plan->arena, options, whole, error));
-    TRY(search_settings_complete(unrestricted, &plan->arena, options, whole, error));
+    const PlanContext *primary = search->forms.chosen;
+    TRY(search_settings_complete(settings, &plan->arena, options, primary, error));
+    TRY(search_settings_complete(unrestricted, &plan->arena, options, primary, error));
     search->arena = &plan->arena;
     search->result = &plan->result;
     search->batching = settings->micro_batching;
@@ -161,7 +161,7 @@ static AmStatus finish(SearchJob *job, const AmOptions *options, AmError *error)
     self->plan->settings = self->settings;
     self->is_searched = true;
     self->memory_fraction = job->settings.options.request->constraints.memory_fraction;
-    return plan_names_prepare(self->module, self->whole->rewriting, error);
+    return plan_names_prepare(self->module, self->primary->rewriting, error);
 }
 
 AmStatus am_search(AmPlan **plan, AmModule *module, const AmCluster *cluster, const AmOptions *options,

@@ -87,10 +87,10 @@ AmStatus api_simulate(AmSimulation *self, const AmPlan *plan, const AmCluster *c
     if (output->path || output->events) {
         settings.observer = &observer;
         TRY(simulate_trace_open(&trace, &self->arena, output->path, output->events,
-                                plan_context_used(plan->plan, plan->whole), plan->plan, error));
+                                plan_context_used(plan->plan, plan->primary), plan->plan, error));
     }
     AmStatus status =
-        simulate_plan(&self->simulation, &self->arena, plan->whole, plan->plan, on, &settings, error);
+        simulate_plan(&self->simulation, &self->arena, plan->primary, plan->plan, on, &settings, error);
     if (status == AM_INTERRUPTED) am_fail(error, AM_INTERRUPTED, "", "interrupted");
     if (status != AM_OK) am_error_source(error, source_of(plan));
     if (status == AM_OK && settings.observer) status = simulate_trace_end(&trace, self->simulation);

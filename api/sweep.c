@@ -118,7 +118,7 @@ AmStatus am_sweep_plan(AmPlan **plan, const AmSweep *self, int32_t k, AmError *e
     if (status == AM_OK)
         API_IN_C_LOCALE(
             status,
-            sweep_plan(&made->plan, &made->arena, made->whole, made->cluster, &self->options, row, error),
+            sweep_plan(&made->plan, &made->arena, made->primary, made->cluster, &self->options, row, error),
             error);
     if (status == AM_OK) *plan = made;
     else am_plan_free(made);

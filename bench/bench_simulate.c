@@ -42,7 +42,7 @@ static Cluster *make_cluster(Arena *arena, int32_t servers) {
     return cluster;
 }
 
-static void make_plan(Plan *plan, Arena *arena, const PlanContext *whole, const PlanContext *context,
+static void make_plan(Plan *plan, Arena *arena, const PlanContext *primary, const PlanContext *context,
                       const Cluster *cluster, const Setting *setting) {
     AmError error = {0};
     const Mesh mesh = {.axis_count = 2,
@@ -67,17 +67,17 @@ static void make_plan(Plan *plan, Arena *arena, const PlanContext *whole, const 
     search_describe_plan(plan, context, cluster, &described);
     plan->stage_count = setting->stages;
     plan->schedule = "1f1b";
-    bench_check(even_pipeline_cuts(cuts, &found, whole, setting->stages, 1, &error), &error);
+    bench_check(even_pipeline_cuts(cuts, &found, primary, setting->stages, 1, &error), &error);
     bench_check(even_pipeline_stages(&plan->stages, arena, inside, cuts, setting->stages, &error), &error);
 }
 
-static void run(const PlanContext *whole, const PlanContext *context, const Setting *setting) {
+static void run(const PlanContext *primary, const PlanContext *context, const Setting *setting) {
     Arena fixed = {0}, arena = {0}; /* memory that was used before, as in a search */
     AmError error = {0};
     Plan plan;
     double lower[RUNS], price[RUNS], folded[RUNS], full[RUNS], step_seconds[2] = {0};
     Cluster *cluster = make_cluster(&fixed, setting->servers);
-    make_plan(&plan, &fixed, whole, context, cluster, setting);
+    make_plan(&plan, &fixed, primary, context, cluster, setting);
     for (int32_t k = 0; k < RUNS; k++) {
         ArenaMark mark = arena_mark(&arena);
         PlanRanks ranks;
@@ -117,18 +117,18 @@ static void run(const PlanContext *whole, const PlanContext *context, const Sett
 int main(void) {
     char binary[4096], roles[4096];
     AmError error = {0};
-    PlanContext *whole, *context;
+    PlanContext *primary, *context;
     const MicroBatchSettings split = {.micro_batches = MICRO_BATCHES, .separate_backward = true};
     if (!zoo_paths("t5_paper_24_11b", binary, roles)) {
         fprintf(stderr, "bench_simulate: no model t5_paper_24_11b in " ZOO_FOLDER "\n");
         return 1;
     }
-    bench_check(plan_context_read(&whole, binary, roles, &error), &error);
-    bench_check(plan_context_split(&context, whole, &split, &error), &error);
+    bench_check(plan_context_read(&primary, binary, roles, &error), &error);
+    bench_check(plan_context_split(&context, primary, &split, &error), &error);
     printf("%-8s %9s %9s %9s %9s %9s\n", "stages", "lower", "prices", "events", "both", "unfolded");
     printf("%-8s %9s %9s %9s %9s %9s\n", "", "ms", "ms", "ms", "ms", "ms");
-    for (size_t k = 0; k < sizeof settings / sizeof *settings; k++) run(whole, context, &settings[k]);
+    for (size_t k = 0; k < sizeof settings / sizeof *settings; k++) run(primary, context, &settings[k]);
     plan_context_free(context);
-    plan_context_free(whole);
+    plan_context_free(primary);
     return 0;
 }

@@ -18,7 +18,7 @@
 
 typedef struct RemedySearch {
     Arena *arena;
-    PlanContext *whole;
+    PlanContext *primary;
     const Cluster *cluster;
     const SearchOptions *options;
     const MicroBatchSettings *settings;
@@ -71,7 +71,7 @@ static AmStatus try_search(const RemedySearch *self, const Change *change, doubl
         few.searcher = SEARCHER_ANNEAL;
     settings.micro_batches = change->micro_batches;
     AmStatus status =
-        plan_search(&result, self->arena, self->whole, change->cluster, &few, &settings, &refusal);
+        plan_search(&result, self->arena, self->primary, change->cluster, &few, &settings, &refusal);
     if (status == AM_OK && !result.interrupted) *seconds = result.plan->predicted_step_seconds;
     if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;
     return am_pass_error(status, &refusal, error);
@@ -104,7 +104,7 @@ static json_t *copy_description(const RemedySearch *self) {
 
 /* Returns the number of bisections of a change; a search over any number of stages takes long. */
 static int32_t refinements(const RemedySearch *self) {
-    bool is_small = self->whole->canonical->instruction_count <= REFINED_WORK;
+    bool is_small = self->primary->canonical->instruction_count <= REFINED_WORK;
     if (!is_small || is_interrupted(self)) return 0;
     return search_spans_stages(self->options) ? REFINEMENTS / 2 : REFINEMENTS;
 }
@@ -248,7 +248,7 @@ static AmStatus relax_devices(RemedySearch *self, AmError *error) {
 }
 
 static AmStatus relax_micro_batches(RemedySearch *self, AmError *error) {
-    int64_t batch = micro_batches_limit(self->whole), count = self->settings->micro_batches;
+    int64_t batch = micro_batches_limit(self->primary), count = self->settings->micro_batches;
     for (int32_t k = 0; k < MOST_STEPS && count > 0; k++) {
         Change change = no_change(self);
         double seconds;
@@ -284,8 +284,8 @@ static AmStatus describe_binding(json_t **binding, const RemedySearch *self, AmE
     Arena scratch = {0};
     Simulation *simulation;
     AmError cut = {0};
-    AmStatus status = simulate_plan(&simulation, &scratch, self->whole, self->failed->nearest, self->cluster,
-                                    &details, error);
+    AmStatus status = simulate_plan(&simulation, &scratch, self->primary, self->failed->nearest,
+                                    self->cluster, &details, error);
     json_t *root = status == AM_OK ? simulation_to_json(simulation) : NULL;
     arena_free(&scratch);
     if (status != AM_OK) return status;
@@ -308,15 +308,15 @@ static AmStatus describe_binding(json_t **binding, const RemedySearch *self, AmE
     return *binding ? AM_OK : am_fail_memory(error, 0);
 }
 
-AmStatus infeasible_report(InfeasibleReport *report, Arena *arena, PlanContext *whole, const Cluster *cluster,
-                           const SearchOptions *options, const MicroBatchSettings *settings,
-                           const SearchResult *failed, AmError *error) {
+AmStatus infeasible_report(InfeasibleReport *report, Arena *arena, PlanContext *primary,
+                           const Cluster *cluster, const SearchOptions *options,
+                           const MicroBatchSettings *settings, const SearchResult *failed, AmError *error) {
     static AmStatus (*const relaxations[])(RemedySearch * self, AmError * error) = {
         relax_memory, relax_devices, relax_micro_batches, relax_storage};
     SearchOptions narrowed = *options;
     search_narrow(&narrowed);
     RemedySearch self = {.arena = arena,
-                         .whole = whole,
+                         .primary = primary,
                          .cluster = cluster,
                          .options = &narrowed,
                          .settings = settings,

@@ -20,8 +20,8 @@ typedef struct InfeasibleReport {
  *    "binding": {"device", "name", "needed_bytes", "limit_bytes", "memory_peak": as of simulate --json},
  *    "relaxations": [{"kind", "change", "step_seconds"}]}
  * Memory is the arena's. An interrupt ends the list. */
-AmStatus infeasible_report(InfeasibleReport *report, Arena *arena, PlanContext *whole, const Cluster *cluster,
-                           const SearchOptions *options, const MicroBatchSettings *settings,
-                           const SearchResult *failed, AmError *error);
+AmStatus infeasible_report(InfeasibleReport *report, Arena *arena, PlanContext *primary,
+                           const Cluster *cluster, const SearchOptions *options,
+                           const MicroBatchSettings *settings, const SearchResult *failed, AmError *error);
 
 #endif

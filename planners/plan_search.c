@@ -103,7 +103,7 @@ static AmStatus check_pinned_stages(const Cluster *cluster, const SearchOptions 
 /* Restricts the options to the space that they leave, adds the degrees that the cluster implies, and finds
  * the stages of pinned scopes. */
 static AmStatus narrow_options(SearchOptions *narrowed, SearchRequest *request, const SearchOptions *options,
-                               Arena *arena, const PlanContext *whole, const Cluster *cluster,
+                               Arena *arena, const PlanContext *primary, const Cluster *cluster,
                                AmError *error) {
     const Placement **placement = &narrowed->nested.placement;
     PlanConstraints *constraints = &request->constraints;
@@ -112,7 +112,7 @@ static AmStatus narrow_options(SearchOptions *narrowed, SearchRequest *request, 
     search_narrow(narrowed);
     TRY(check_pinned_stages(cluster, options, error));
     TRY(degrees_complete(&constraints->degrees, cluster, error));
-    TRY(placement_find(placement, arena, whole, cluster, constraints->pins, constraints->pin_count, error));
+    TRY(placement_find(placement, arena, primary, cluster, constraints->pins, constraints->pin_count, error));
     constraints->degrees.excludes_one_stage =
         *placement && search_spans_stages(narrowed) &&
         !placement_allows_devices(*placement, 0, (*placement)->count, 0, cluster->device_count);
@@ -128,7 +128,7 @@ static AmStatus add_candidates(SearchContext *self, AmError *error) {
     if (search_is_recomputed_baseline(options)) return search_recomputed_baseline(self, error);
     TRY(sample_search(self, &is_sampled, error));
     if (options->request->objective == OBJECTIVE_PAPER) {
-        TRY(paper_search(result, self->arena, self->whole, self->cluster, options, self->settings, error));
+        TRY(paper_search(result, self->arena, self->primary, self->cluster, options, self->settings, error));
         search_result_add(result, result->plan, PLAN_ORIGIN_PAPER, NULL);
     } else if (is_sampled) {
         result->is_cut = false;
@@ -148,8 +148,8 @@ static AmStatus add_bound(SearchContext *self, AmError *error) {
     const SearchOptions *options = self->options;
     if (!search_bounds_stages(self->result, options) || options->skip_bound || options->nested.finishes_later)
         return AM_OK;
-    return search_bound_plan(self->result, self->whole, self->cluster, options, self->settings->micro_batches,
-                             &self->budget.stop, error);
+    return search_bound_plan(self->result, self->primary, self->cluster, options,
+                             self->settings->micro_batches, &self->budget.stop, error);
 }
 
 /* Adds the memory of ranks that differ, unless plan_search_finish() follows or the time is up. */
@@ -158,10 +158,10 @@ static AmStatus add_rank_memory(SearchContext *self, const StopSignal *end, AmEr
     if (nested->purpose == PURPOSE_TRIAL || nested->finishes_later || self->result->interrupted ||
         stop_wanted(end))
         return AM_OK;
-    return rank_memory_predict(self->result->plan, self->arena, self->whole, self->cluster, end, error);
+    return rank_memory_predict(self->result->plan, self->arena, self->primary, self->cluster, end, error);
 }
 
-AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
                      const SearchOptions *options, const MicroBatchSettings *settings, AmError *error) {
     SearchRequest request;
     SearchOptions narrowed;
@@ -169,10 +169,10 @@ AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *whole, con
     const StopSignal end = {options->request->callbacks.interrupted,
                             options->limits.seconds > 0 ? start + options->limits.seconds : 0};
     AmStatus status;
-    TRY(narrow_options(&narrowed, &request, options, arena, whole, cluster, error));
-    whole->keeps_data_apart = target_row(options->request->constraints.target)->has_leading_batch;
-    SearchContext self = search_context(result, arena, whole, cluster, &narrowed, settings);
-    TRY_OR_FAIL(target_check_module(options->request->constraints.target, whole, error));
+    TRY(narrow_options(&narrowed, &request, options, arena, primary, cluster, error));
+    primary->keeps_data_apart = target_row(options->request->constraints.target)->has_leading_batch;
+    SearchContext self = search_context(result, arena, primary, cluster, &narrowed, settings);
+    TRY_OR_FAIL(target_check_module(options->request->constraints.target, primary, error));
     TRY_OR_FAIL(search_check_given(options->request->space.initial, cluster, error));
     TRY_OR_FAIL(assignment_search_check(self.options, error));
     TRY_OR_FAIL(search_show_bound(&self, error));
@@ -203,14 +203,14 @@ static void finish_task(void *user, int32_t k) {
     const SearchOptions *options = search->options;
     SearchResult *result = search->result;
     if (k == 0 && search_bounds_stages(result, options) && !options->skip_bound)
-        self->status[k] = search_bound_plan(result, search->whole, search->cluster, options,
+        self->status[k] = search_bound_plan(result, search->primary, search->cluster, options,
                                             search->settings->micro_batches, self->stop, &self->error[k]);
     if (k == 1 && options->nested.purpose != PURPOSE_TRIAL && !result->interrupted)
-        self->status[k] = rank_memory_predict(&self->copy, search->arena, search->whole, search->cluster,
+        self->status[k] = rank_memory_predict(&self->copy, search->arena, search->primary, search->cluster,
                                               self->stop, &self->error[k]);
 }
 
-AmStatus plan_search_finish(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+AmStatus plan_search_finish(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
                             const SearchOptions *options, const MicroBatchSettings *settings,
                             AmError *error) {
     SearchOptions narrowed = *options;
@@ -218,7 +218,7 @@ AmStatus plan_search_finish(SearchResult *result, Arena *arena, PlanContext *who
     double start = clock_seconds();
     search_narrow(&narrowed);
     const SearchResult found = *result;
-    SearchContext self = search_context(result, arena, whole, cluster, &narrowed, settings);
+    SearchContext self = search_context(result, arena, primary, cluster, &narrowed, settings);
     *result = found;
     TRY(search_add_recomputed_baselines(&self, error));
     FinishTasks tasks = {.search = &self, .stop = &stop, .copy = *result->plan};

@@ -38,22 +38,22 @@ enum { LEAST_CLIMB = 8 };
  * shardings, and large models gain few percent over their best baseline. */
 #define SKIP_LOOPS_ABOVE 1.08
 
-bool sample_is_wanted(const PlanContext *whole) {
-    return whole->rules->count > (whole->layer_map ? LEAST_OF_SPLIT : LEAST_INSTRUCTIONS);
+bool sample_is_wanted(const PlanContext *primary) {
+    return primary->rules->count > (primary->layer_map ? LEAST_OF_SPLIT : LEAST_INSTRUCTIONS);
 }
 
-AmStatus sample_is_possible(bool *is_possible, const PlanContext *whole, AmError *error) {
+AmStatus sample_is_possible(bool *is_possible, const PlanContext *primary, AmError *error) {
     PlanSample sample;
-    TRY(plan_sample_make(&sample, whole, error));
+    TRY(plan_sample_make(&sample, primary, error));
     *is_possible = sample.context != NULL;
     plan_sample_free(&sample);
     return AM_OK;
 }
 
-bool sample_is_allowed(const SearchOptions *options, const PlanContext *whole) {
+bool sample_is_allowed(const SearchOptions *options, const PlanContext *primary) {
     const SearchRequest *request = options->request;
     Target target = request->constraints.target;
-    bool has_target = target != TARGET_AUTOMAP && (target != TARGET_JAX || !whole->layer_map);
+    bool has_target = target != TARGET_AUTOMAP && (target != TARGET_JAX || !primary->layer_map);
     return request->constraints.pin_count == 0 && !request->constraints.kept && !request->space.initial &&
            !options->nested.placement && !request->method.no_seeds && !request->method.no_polish &&
            options->nested.purpose != PURPOSE_TRIAL &&
@@ -124,10 +124,10 @@ static AmStatus move_plan(SearchContext *self, MovedPlans *moved, const PlanSamp
     if (!plan || !stages) return am_fail_memory(error, from->stage_count);
     TRY(plan_sample_cut(stages, self->arena, sample, from, error));
     settings.micro_batches = from->micro_batches;
-    settings.separate_backward = used->whole && used->separate_backward;
+    settings.separate_backward = used->primary && used->separate_backward;
     settings.stop = self->result->pool.best.plan ? &self->budget.stop : NULL;
     TRY(join_recomputation(&settings.recomputed, self->arena, stages, from->stage_count, error));
-    TRY(plan_context_for(&context, self->whole, &settings, error));
+    TRY(plan_context_for(&context, self->primary, &settings, error));
     TRY(plan_sample_decide(stages, self->arena, sample, from, context, error));
     search_describe_plan(plan, context, self->cluster, self->options);
     plan->stages = stages;
@@ -169,14 +169,14 @@ static void release_contexts(SearchContext *self, const MovedPlans *moved, const
     plan_context_keep_only(sample->context, NULL, used, count);
     for (int32_t k = 0; k < moved->count; k++)
         if (pool_has(&self->result->pool, moved->plans[k])) used[kept++] = moved->plans[k]->context;
-    plan_context_keep_only(self->whole, known, used, kept);
+    plan_context_keep_only(self->primary, known, used, kept);
 }
 
 /* Moves the best plans of the sample. */
 static AmStatus move_plans(SearchContext *self, MovedPlans *moved, const PlanSample *sample,
                            const SearchResult *found, AmError *error) {
     PlanCandidate list[MOST_CANDIDATES];
-    const PlanContext *known = self->whole->splits;
+    const PlanContext *known = self->primary->splits;
     int32_t count = list_candidates(list, &found->pool);
     int32_t most = is_slow_form(self, found) ? 1 : MOST_MOVED;
     *moved = (MovedPlans){.seconds = INFINITY};
@@ -260,7 +260,7 @@ static AmStatus add_overrides(SearchContext *self, const Plan *plan, AmError *er
     if (!refined) return am_fail_memory(error, (int64_t)sizeof *refined);
     *refined = *plan;
     Budget part = {.limit = INT64_MAX, .stop = budget->stop};
-    TRY(plan_add_overrides(refined, &part, self->arena, self->whole, self->cluster, self->options, error));
+    TRY(plan_add_overrides(refined, &part, self->arena, self->primary, self->cluster, self->options, error));
     budget_return(budget, part.used, part.is_cut);
     if (refined->stages != plan->stages)
         search_result_add(self->result, refined, PLAN_ORIGIN_IMPROVEMENT, NULL);
@@ -272,7 +272,7 @@ static AmStatus add_overrides(SearchContext *self, const Plan *plan, AmError *er
 static AmStatus climb_stages(SearchContext *self, AmError *error) {
     SearchResult *result = self->result;
     Budget *budget = &self->budget;
-    int64_t most = MOST_WORK / self->whole->rules->count;
+    int64_t most = MOST_WORK / self->primary->rules->count;
     if (!result->plan || result->plan->stage_count == 1 || stop_wanted(&budget->stop)) return AM_OK;
     if (most < LEAST_CLIMB) return AM_OK;
     budget_set_cap(budget, budget->used + most);
@@ -321,15 +321,15 @@ AmStatus sample_search(SearchContext *self, bool *is_done, AmError *error) {
     *is_done = false;
     double seconds = known->form_seconds;
     double far = known->form_has_pipelines ? SKIP_FORM_BESIDE_PIPELINES_ABOVE : SKIP_FORM_ABOVE;
-    if (seconds > 0 && known->form_is_split && !self->whole->layer_map)
-        TRY(compare_forms(self, self->whole, self->options, SKIP_LOOPS_ABOVE * seconds, error));
-    bool is_sample =
-        self->whole->whole || (self->whole->canonical->loops && self->whole->canonical->loops->layers);
-    if (is_sample || !sample_is_allowed(self->options, self->whole) || !sample_is_wanted(self->whole))
+    if (seconds > 0 && known->form_is_split && !self->primary->layer_map)
+        TRY(compare_forms(self, self->primary, self->options, SKIP_LOOPS_ABOVE * seconds, error));
+    bool is_sample = self->primary->primary ||
+                     (self->primary->canonical->loops && self->primary->canonical->loops->layers);
+    if (is_sample || !sample_is_allowed(self->options, self->primary) || !sample_is_wanted(self->primary))
         return AM_OK;
-    TRY(plan_sample_make(&sample, self->whole, error));
+    TRY(plan_sample_make(&sample, self->primary, error));
     if (!sample.context) return AM_OK;
-    self->most_climbed = MOST_WORK_ALONE / self->whole->rules->count + LEAST_CLIMB;
+    self->most_climbed = MOST_WORK_ALONE / self->primary->rules->count + LEAST_CLIMB;
     SearchOptions on_sample = *self->options; /* whose plan is not the result */
     on_sample.skip_bound = on_sample.nested.finishes_later = true;
     AmStatus status = AM_OK;

@@ -66,7 +66,8 @@ typedef struct StageBaselines {
 static double far_seconds(const StageBaselines *self) {
     const PlanCandidate *candidate = &self->result->pool.best;
     double best = self->search->enough_seconds;
-    bool is_sample = self->search->whole->canonical->loops && self->search->whole->canonical->loops->layers;
+    bool is_sample =
+        self->search->primary->canonical->loops && self->search->primary->canonical->loops->layers;
     if (best == 0 && is_sample && candidate->plan && candidate->fit.fits) best = candidate->seconds;
     return FAR_FROM_BEST * best;
 }
@@ -78,7 +79,7 @@ static AmStatus price_numbers(StageBaselines *self, int32_t first, const PlanRec
     SearchContext *search = self->search;
     const int32_t *only = self->only;
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
-    int32_t count = micro_batches_numbers(numbers, search->whole, search->settings->micro_batches);
+    int32_t count = micro_batches_numbers(numbers, search->primary, search->settings->micro_batches);
     bool is_left_out[BASELINE_COUNT];
     for (int32_t e = 0; e < BASELINE_COUNT; e++) is_left_out[e] = !is_of_one_stage((Baseline)e);
     if (first > 0) leave_out_slower(is_left_out, self->best, self->result);
@@ -96,7 +97,7 @@ static AmStatus price_numbers(StageBaselines *self, int32_t first, const PlanRec
         if (recomputed) here.recomputed = *recomputed;
         if (stop_wanted(&search->budget.stop)) return AM_OK;
         SearchOptions part = search_part(self->options, &search->budget, self->options->limits.evaluations);
-        AmStatus status = plan_context_for(&context, search->whole, &here, &refusal);
+        AmStatus status = plan_context_for(&context, search->primary, &here, &refusal);
         if (stop_wanted(&search->budget.stop)) return AM_OK;
         if (status == AM_OK)
             status = single_stage_baselines(&found, is_left_out, search->arena, context, search->cluster,
@@ -115,7 +116,7 @@ static AmStatus price_numbers(StageBaselines *self, int32_t first, const PlanRec
 
 /* Returns why the module cannot recompute layers or their attention, instead of the text of a refusal. */
 static const char *recomputation_obstacle(const SearchContext *self, bool is_selective, const char *text) {
-    return is_selective && self->whole->unfused
+    return is_selective && self->primary->unfused
                ? "fused attention keeps no scores (expected --attention unfused)"
                : arena_copy_string(self->arena, text);
 }
@@ -130,7 +131,7 @@ static AmStatus find_recomputed(PlanRecomputation *recomputed, const char **reas
                                .recomputed_layers = STRATEGY_ALL_LAYERS,
                                .recomputed_modules = is_selective ? LAYER_CORE_ATTENTION : 0};
     AmError refusal = {0};
-    AmStatus status = strategy_recomputation(recomputed, self->arena, self->whole, &strategy, &refusal);
+    AmStatus status = strategy_recomputation(recomputed, self->arena, self->primary, &strategy, &refusal);
     bool is_empty = status == AM_OK && recomputed->range_count == 0;
     bool has_none = is_empty || status == AM_ERROR_INFEASIBLE;
     const char *text = is_empty ? "the module has no layers to recompute" : refusal.text;
@@ -173,7 +174,7 @@ static AmStatus add_pipeline(SearchResult *result, SearchContext *self, const Se
     here.stop = &self->budget.stop;
     *seconds = NAN;
     if (stop_flag_is_set(self->budget.stop.interrupted)) return AM_OK;
-    AmStatus status = plan_context_for(&context, self->whole, &here, &refusal);
+    AmStatus status = plan_context_for(&context, self->primary, &here, &refusal);
     if (status == AM_OK)
         status = even_pipeline_plan(&plan, &reason, &evaluations, self->arena, context, self->cluster,
                                     options, &refusal);
@@ -232,7 +233,7 @@ AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self
     enum { LARGE_FROM = 3 /* eight micro-batches */ };
     static const Baseline pipelines[] = {BASELINE_EVEN_PIPELINE, BASELINE_MEGATRON_3D};
     Numbers numbers = {0};
-    numbers.count = micro_batches_numbers(numbers.numbers, self->whole, self->settings->micro_batches);
+    numbers.count = micro_batches_numbers(numbers.numbers, self->primary, self->settings->micro_batches);
     for (int32_t k = 0; k < numbers.count && result->plan; k++)
         if (numbers.numbers[k] == result->plan->micro_batches) numbers.from = k;
     if (is_large && numbers.from == 0)
@@ -343,7 +344,7 @@ static AmStatus price_recomputed_pipeline(Plan **best, BaselineResult *lacking, 
     AmError refusal = {0};
     BaselineResult here = {.seconds = NAN};
     bool alternates;
-    AmStatus status = strategy_context(&context, self->whole, strategy, &refusal);
+    AmStatus status = strategy_context(&context, self->primary, strategy, &refusal);
     if (status == AM_OK) {
         TRY(schedule_alternates(&alternates, self->arena, context, error));
         strategy->schedule = schedule_first(wanted, alternates);
@@ -417,8 +418,8 @@ AmStatus search_add_recomputed_baselines(SearchContext *self, AmError *error) {
     SearchResult *result = self->result;
     const SearchRequest *request = self->options->request;
     int32_t all[MICRO_BATCHES_MOST_NUMBERS], numbers[BASELINE_COUNT] = {0};
-    int32_t count = micro_batches_numbers(all, self->whole, self->settings->micro_batches);
-    bool recomputes = ir_source_recomputes(self->whole->roles, self->whole->canonical);
+    int32_t count = micro_batches_numbers(all, self->primary, self->settings->micro_batches);
+    bool recomputes = ir_source_recomputes(self->primary->roles, self->primary->canonical);
     const char *reason = recomputes ? "the source recomputes layers"
                          : self->options->kind == SPACE_SINGLE_STAGE || search_spans_stages(self->options)
                              ? "not priced here: --baseline prices it"
@@ -447,13 +448,13 @@ AmStatus search_recomputed_baseline(SearchContext *self, AmError *error) {
     const Baseline baseline = options->baseline;
     BaselineResult *priced = &result->baselines[baseline];
     int32_t all[MICRO_BATCHES_MOST_NUMBERS];
-    int32_t count = micro_batches_numbers(all, self->whole, self->settings->micro_batches);
+    int32_t count = micro_batches_numbers(all, self->primary, self->settings->micro_batches);
     int32_t numbers[BASELINE_COUNT];
     SearchResult others = {.model_gap = NAN};
     if (options->request->space.mesh && baseline_has_stages(baseline))
         return am_fail(error, AM_ERROR_USAGE, "", "--baseline %s takes no --mesh", baseline_name(baseline));
-    if (ir_source_recomputes(self->whole->roles, self->whole->canonical))
-        return am_fail(error, AM_ERROR_INFEASIBLE, self->whole->module->source,
+    if (ir_source_recomputes(self->primary->roles, self->primary->canonical))
+        return am_fail(error, AM_ERROR_INFEASIBLE, self->primary->module->source,
                        "--baseline %s: the source recomputes layers", baseline_name(baseline));
     for (int32_t e = 0; e < BASELINE_COUNT; e++) {
         result->baselines[e] = (BaselineResult){.seconds = NAN, .reason = "not priced beside this baseline"};
@@ -474,7 +475,7 @@ AmStatus search_recomputed_baseline(SearchContext *self, AmError *error) {
         if (is_slower) break;
     }
     if (result->plan) return AM_OK;
-    return am_fail(error, AM_ERROR_INFEASIBLE, self->whole->module->source, "--baseline %s: %s",
+    return am_fail(error, AM_ERROR_INFEASIBLE, self->primary->module->source, "--baseline %s: %s",
                    baseline_name(baseline), priced->reason);
 }
 
@@ -512,7 +513,7 @@ AmStatus search_add_floor(SearchContext *self, AmError *error) {
     double bound;
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
         found.baselines[e] = (BaselineResult){.seconds = NAN, .reason = "it has other degrees"};
-    micro_batches_numbers(numbers, self->whole, self->settings->micro_batches);
+    micro_batches_numbers(numbers, self->primary, self->settings->micro_batches);
     if (degrees_allow_stages(&options.request->constraints.degrees, 1) && !stop_wanted(&self->budget.stop)) {
         spent.budget.has_cap = true;
         spent.budget.cap = spent.budget.used = 0;
@@ -534,7 +535,7 @@ AmStatus search_add_floor(SearchContext *self, AmError *error) {
 
 AmStatus search_add_late_baselines(SearchContext *self, AmError *error) {
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
-    int32_t count = micro_batches_numbers(numbers, self->whole, self->settings->micro_batches);
+    int32_t count = micro_batches_numbers(numbers, self->primary, self->settings->micro_batches);
     const StopSignal timed = self->budget.stop;
     const MicroBatchSettings *settings = self->settings;
     MicroBatchSettings here = *settings;
@@ -597,7 +598,7 @@ AmStatus search_add_given(SearchContext *self, AmError *error) {
     Simulation *simulation;
     AmError refusal = {0};
     if (!may_add(options, self->settings)) return AM_OK;
-    const PlanContext *context = plan_context_used(given, self->whole);
+    const PlanContext *context = plan_context_used(given, self->primary);
     Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
     if (!plan) return am_fail_memory(error, (int64_t)sizeof *plan);
     search_describe_plan(plan, context, self->cluster, options);
@@ -620,6 +621,6 @@ AmStatus search_add_given(SearchContext *self, AmError *error) {
     if (before) plan->bound_seconds = fmin(before->bound_seconds, plan->predicted_step_seconds);
     result->model_gap = NAN;
     if (options->skip_bound) return AM_OK;
-    return plan_model_gap(&result->model_gap, self->whole, self->cluster, plan,
+    return plan_model_gap(&result->model_gap, self->primary, self->cluster, plan,
                           &(StopSignal){options->request->callbacks.interrupted, 0}, error);
 }

@@ -24,7 +24,7 @@ static ScheduleKind weakest_schedule(const SearchOptions *options, const Plan *p
 /* The bound and the model gap of a plan, which do not depend on each other. */
 typedef struct BoundTasks {
     const Plan *plan;
-    const PlanContext *whole;
+    const PlanContext *primary;
     const Cluster *cluster;
     const BoundSpace *space;
     PlanBound bound;
@@ -36,14 +36,14 @@ typedef struct BoundTasks {
 static void bound_task(void *user, int32_t k) {
     BoundTasks *self = user;
     if (k == 0)
-        self->status[k] = plan_model_gap(&self->model_gap, self->whole, self->cluster, self->plan,
+        self->status[k] = plan_model_gap(&self->model_gap, self->primary, self->cluster, self->plan,
                                          &self->space->stop, &self->error[k]);
     else
         self->status[k] =
-            plan_bound_pipelines(&self->bound, self->whole, self->cluster, self->space, &self->error[k]);
+            plan_bound_pipelines(&self->bound, self->primary, self->cluster, self->space, &self->error[k]);
 }
 
-AmStatus search_bound_plan(SearchResult *result, const PlanContext *whole, const Cluster *cluster,
+AmStatus search_bound_plan(SearchResult *result, const PlanContext *primary, const Cluster *cluster,
                            const SearchOptions *options, int32_t micro_batches, const StopSignal *stop,
                            AmError *error) {
     const SearchRequest *request = options->request;
@@ -53,10 +53,11 @@ AmStatus search_bound_plan(SearchResult *result, const PlanContext *whole, const
                                                                                       : PIPELINE_MOST_STAGES,
                               .schedule = weakest_schedule(options, plan),
                               .stop = *stop};
-    BoundTasks tasks = {.plan = plan, .whole = whole, .cluster = cluster, .space = &space, .model_gap = NAN};
+    BoundTasks tasks = {
+        .plan = plan, .primary = primary, .cluster = cluster, .space = &space, .model_gap = NAN};
     search_watch_phase(request->callbacks.watch, SEARCH_PHASE_BOUND);
     if (result->interrupted || stop_wanted(&space.stop))
-        TRY(plan_bound_of_work(&tasks.bound, whole, cluster, error));
+        TRY(plan_bound_of_work(&tasks.bound, primary, cluster, error));
     else parallel_for(2, 0, bound_task, &tasks);
     for (int32_t k = 1; k >= 0; k--) TRY(am_pass_error(tasks.status[k], &tasks.error[k], error));
     bool is_known = tasks.bound.seconds > 0;
@@ -77,7 +78,7 @@ AmStatus search_show_bound(const SearchContext *self, AmError *error) {
     const BoundSpace space = {.most_stages = PIPELINE_MOST_STAGES};
     PlanBound bound;
     if (!request->callbacks.watch || self->options->skip_bound) return AM_OK;
-    TRY(plan_bound_quickly(&bound, self->whole, self->cluster, &space, error));
+    TRY(plan_bound_quickly(&bound, self->primary, self->cluster, &space, error));
     search_watch_bound(request->callbacks.watch, bound.seconds);
     return AM_OK;
 }

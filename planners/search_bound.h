@@ -14,7 +14,7 @@ bool search_bounds_stages(const SearchResult *result, const SearchOptions *optio
 
 /* Writes into the plan a lower bound on the step of every plan with the requested micro-batches and schedule,
  * and into the result how far the plan's stages are from the best of the sharding graph. */
-AmStatus search_bound_plan(SearchResult *result, const PlanContext *whole, const Cluster *cluster,
+AmStatus search_bound_plan(SearchResult *result, const PlanContext *primary, const Cluster *cluster,
                            const SearchOptions *options, int32_t micro_batches, const StopSignal *stop,
                            AmError *error);
 

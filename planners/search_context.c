@@ -9,7 +9,7 @@
 #include "ir/analysis/loops.h"
 #include "planners/improve/plan_restarts.h"
 
-SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
                              const SearchOptions *options, const MicroBatchSettings *settings) {
     bool is_capped = search_spans_stages(options) && options->nested.purpose != PURPOSE_TRIAL;
     Budget budget = budget_begin(&options->limits, 1, options->request->callbacks.interrupted);
@@ -17,12 +17,12 @@ SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *wh
     *result = (SearchResult){.model_gap = NAN};
     return (SearchContext){.result = result,
                            .arena = arena,
-                           .whole = whole,
+                           .primary = primary,
                            .cluster = cluster,
                            .options = options,
                            .settings = settings,
                            .budget = budget,
-                           .climb = {.whole = whole,
+                           .climb = {.primary = primary,
                                      .cluster = cluster,
                                      .options = options,
                                      .keeps_micro_batches = settings->micro_batches > 0}};
@@ -36,7 +36,7 @@ void search_spend(SearchContext *self, const SearchResult *found) {
 
 bool search_is_large(const SearchContext *self) {
     enum { MOST_INSTRUCTIONS = 10000 };
-    return ir_represented(self->whole->canonical) > MOST_INSTRUCTIONS;
+    return ir_represented(self->primary->canonical) > MOST_INSTRUCTIONS;
 }
 
 /* ---- results ---- */

@@ -10,7 +10,7 @@
 typedef struct SearchContext {
     SearchResult *result; /* its pool receives the candidates of every round */
     Arena *arena;         /* of plans */
-    PlanContext *whole;   /* the module as read */
+    PlanContext *primary; /* the module as read */
     const Cluster *cluster;
     const SearchOptions *options;
     const MicroBatchSettings *settings; /* those of the call, or `chosen` */
@@ -24,7 +24,7 @@ typedef struct SearchContext {
 } SearchContext;
 
 /* Empties the result and starts the clock. The caller closes the climb. */
-SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
                              const SearchOptions *options, const MicroBatchSettings *settings);
 
 /* Adds the evaluations of a part to those used. */

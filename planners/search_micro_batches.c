@@ -15,7 +15,7 @@ AmStatus search_add_each_number(SearchResult *result, double *bound, SearchConte
                                 const SearchOptions *options, const NumbersRound *round, AmError *error) {
     const MicroBatchSettings *settings = self->settings;
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
-    int32_t count = micro_batches_numbers(numbers, self->whole, settings->micro_batches);
+    int32_t count = micro_batches_numbers(numbers, self->primary, settings->micro_batches);
     bool has_plan = false, is_baseline = options->searcher == SEARCHER_BASELINE, is_slower = false;
     AmError first = {0};
     *bound = INFINITY;
@@ -26,7 +26,7 @@ AmStatus search_add_each_number(SearchResult *result, double *bound, SearchConte
         if (count > 1 && options->limits.seconds > 0) part.limits.seconds /= count - k;
         if (count == 1 && round->runs_all_rounds) {
             part.nested.purpose = PURPOSE_ALL_ROUNDS;
-            part.nested.climbs = self->whole;
+            part.nested.climbs = self->primary;
         }
         MicroBatchSettings here = {.micro_batches = numbers[k],
                                    .relaxations = settings->relaxations,
@@ -35,7 +35,7 @@ AmStatus search_add_each_number(SearchResult *result, double *bound, SearchConte
         const PlanContext *context;
         SearchResult found = {0};
         AmError failure = {0};
-        AmStatus status = plan_context_for(&context, self->whole, &here, &failure);
+        AmStatus status = plan_context_for(&context, self->primary, &here, &failure);
         bool cannot_split = status == AM_ERROR_INFEASIBLE;
         if (status == AM_OK && search_has_stages(&part))
             status = pipeline_baseline_search(&found, self->arena, context, self->cluster, &part, &failure);
@@ -63,8 +63,8 @@ AmStatus search_micro_batches(SearchContext *self, AmError *error) {
     const SearchOptions *options = self->options;
     SearchResult *result = self->result;
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
-    int32_t count = micro_batches_numbers(numbers, self->whole, self->settings->micro_batches);
-    int64_t standard = search_evaluations_for(options->searcher, ir_represented(self->whole->canonical));
+    int32_t count = micro_batches_numbers(numbers, self->primary, self->settings->micro_batches);
+    int64_t standard = search_evaluations_for(options->searcher, ir_represented(self->primary->canonical));
     bool is_one = options->searcher == SEARCHER_RANDOM && options->limits.evaluations == 0;
     bool is_capped = (search_method_has_rounds(options->searcher) || options->searcher == SEARCHER_EXACT) &&
                      options->nested.purpose != PURPOSE_TRIAL && !is_one;
@@ -101,7 +101,7 @@ AmStatus search_micro_batches(SearchContext *self, AmError *error) {
         if (isnan(bound) && is_wanted) { /* for some number, as without a plan that fits */
             const BoundSpace space = {.most_stages = 1};
             PlanBound by_work;
-            TRY(plan_bound_quickly(&by_work, self->whole, self->cluster, &space, error));
+            TRY(plan_bound_quickly(&by_work, self->primary, self->cluster, &space, error));
             if (by_work.seconds > 0) bound = by_work.seconds;
         }
         plan->bound_seconds = isnan(bound) ? NAN : fmin(bound, plan->predicted_step_seconds);

@@ -34,7 +34,7 @@ typedef struct Round {
 static AmStatus add_pipelines(Round *self, AmError *error) {
     SearchContext *search = self->search;
     SearchResult *result = &self->result;
-    AmStatus status = pipeline_search(result, search->arena, search->whole, search->cluster, &self->options,
+    AmStatus status = pipeline_search(result, search->arena, search->primary, search->cluster, &self->options,
                                       search->settings, &self->refusal);
     TRY(search_check_part(status, &self->refusal, error));
     for (int32_t e = 0; e < BASELINE_COUNT && status == AM_ERROR_INFEASIBLE; e++)
@@ -60,7 +60,7 @@ static AmStatus add_stage_of(Round *self, int32_t micro_batches, AmError *error)
     double bound;
     settings.micro_batches = micro_batches;
     part.settings = &settings;
-    int64_t size = search_evaluations_for(single.searcher, ir_represented(search->whole->canonical));
+    int64_t size = search_evaluations_for(single.searcher, ir_represented(search->primary->canonical));
     if (single.limits.evaluations > 0) size = single.limits.evaluations - result->evaluations;
     if (size < 1) return AM_OK;
     if (result->plan) single.nested.known.rival_seconds = result->plan->predicted_step_seconds;
@@ -80,7 +80,7 @@ static AmStatus add_first_stage_plans(Round *self, int64_t size, AmError *error)
     SearchOptions single = search_one_stage_part(&self->options);
     SearchResult found = {.model_gap = NAN};
     AmError failure = {0};
-    int64_t standard = search_evaluations_for(single.searcher, ir_represented(search->whole->canonical));
+    int64_t standard = search_evaluations_for(single.searcher, ir_represented(search->primary->canonical));
     bool is_short = single.limits.has_cap && single.limits.cap < size;
     single.limits.evaluations = standard - plan_climb_reserve(&single, standard);
     single.limits.has_cap = true;
@@ -89,7 +89,7 @@ static AmStatus add_first_stage_plans(Round *self, int64_t size, AmError *error)
     if (search->result->plan)
         single.nested.known.rival_seconds = search->result->plan->predicted_step_seconds;
     AmStatus status =
-        single_stage_search(&found, search->arena, search->whole, search->cluster, &single, &failure);
+        single_stage_search(&found, search->arena, search->primary, search->cluster, &single, &failure);
     TRY(search_check_part(status, &failure, error));
     found.is_cut &= is_short; /* the cap of the phase cuts nothing: round 0 has the rest */
     merge_one_stage(self, &found);
@@ -199,7 +199,7 @@ static AmStatus run_round(Phases *self, const Phase *phase, AmError *error) {
 static bool begins_with_one_stage(const SearchContext *search) {
     const SearchOptions *options = search->options;
     bool is_scarce = !search->result->plan && search->result->nearest;
-    return !is_scarce && ir_represented(search->whole->canonical) <= BEGINS_WITH_ONE_STAGE &&
+    return !is_scarce && ir_represented(search->primary->canonical) <= BEGINS_WITH_ONE_STAGE &&
            search->settings->micro_batches <= 1 &&
            degrees_allow_stages(&options->request->constraints.degrees, 1) && options->limits.seconds == 0 &&
            !options->request->method.no_seeds && search_method_explores(options->searcher) &&
@@ -245,5 +245,5 @@ AmStatus search_stages(SearchContext *self, AmError *error) {
         return AM_OK;
     }
     if (phases.refusal.code != AM_OK) return am_pass_error(AM_ERROR_INFEASIBLE, &phases.refusal, error);
-    return am_fail(error, AM_ERROR_INFEASIBLE, self->whole->module->source, BUDGET_CUT_TEXT);
+    return am_fail(error, AM_ERROR_INFEASIBLE, self->primary->module->source, BUDGET_CUT_TEXT);
 }

@@ -65,7 +65,7 @@ static AmStatus price_strategy(StrategySearch *self, PricedStrategy *priced, AmE
     if (budget_is_over(&search->budget) || !degrees_allow_stages(degrees, strategy->stages) ||
         !degrees_allow_mesh(degrees, strategy->data * strategy->tensor, strategy->tensor))
         return AM_OK;
-    AmStatus status = strategy_context(&context, search->whole, strategy, &why);
+    AmStatus status = strategy_context(&context, search->primary, strategy, &why);
     if (status == AM_OK)
         status = strategy_simulate(&plan, &simulation, search->arena, context, search->cluster, strategy,
                                    options->request->constraints.memory_fraction, &why);
@@ -83,7 +83,7 @@ static AmStatus price_strategy(StrategySearch *self, PricedStrategy *priced, AmE
         arena_release(search->arena, mark);
         return AM_OK;
     }
-    status = export_check(options->request->constraints.target, search->whole, plan, &why);
+    status = export_check(options->request->constraints.target, search->primary, plan, &why);
     if (status != AM_OK) {
         priced->seconds = INFINITY;
         arena_release(search->arena, mark);
@@ -296,9 +296,9 @@ static AmStatus search_splits(StrategySearch *self, AmError *error) {
 static AmStatus count_layers(StrategySearch *self, AmError *error) {
     Arena scratch = {0};
     LayerSpans spans;
-    const PlanContext *whole = self->search->whole;
-    if (ir_source_recomputes(whole->roles, whole->canonical)) return AM_OK;
-    AmStatus status = layer_spans_find(&spans, &scratch, whole, error);
+    const PlanContext *primary = self->search->primary;
+    if (ir_source_recomputes(primary->roles, primary->canonical)) return AM_OK;
+    AmStatus status = layer_spans_find(&spans, &scratch, primary, error);
     if (status == AM_OK) self->layers = spans.count;
     arena_free(&scratch);
     return status;
@@ -308,7 +308,7 @@ AmStatus search_strategies(SearchContext *self, AmError *error) {
     const SearchRequest *request = self->options->request;
     SearchResult *result = self->result;
     StrategySearch search = {.search = self};
-    search.number_count = micro_batches_numbers(search.numbers, self->whole, self->settings->micro_batches);
+    search.number_count = micro_batches_numbers(search.numbers, self->primary, self->settings->micro_batches);
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
         result->baselines[e] =
             (BaselineResult){.seconds = NAN, .reason = "not priced: strategies are searched"};

@@ -37,15 +37,15 @@ static int32_t layers_before(int32_t layers, int32_t parts, int32_t part) {
 /* Finds the first instructions of parts of equal numbers of layers: cuts[p] is that of part p, the last one
  * the end of the entry. The first and the last part may be the tables alone. AM_ERROR_INFEASIBLE: there are
  * too few layers, or no cut between two of them. */
-static AmStatus strategy_cuts(int32_t *cuts, const PlanContext *whole, const LayerSpans *spans, int32_t parts,
-                              bool counts_tables, AmError *error) {
+static AmStatus strategy_cuts(int32_t *cuts, const PlanContext *primary, const LayerSpans *spans,
+                              int32_t parts, bool counts_tables, AmError *error) {
     int32_t count = spans->count;
     if (count == 0)
-        return am_fail(error, AM_ERROR_INFEASIBLE, whole->module->source,
+        return am_fail(error, AM_ERROR_INFEASIBLE, primary->module->source,
                        "stages of a strategy have whole layers, and no paths of weights number them (as in "
                        "layer[0], layer[1]; a loop over stacked weights, as of scan, cannot be cut)");
     if (count + 2 < parts)
-        return am_fail(error, AM_ERROR_INFEASIBLE, whole->module->source,
+        return am_fail(error, AM_ERROR_INFEASIBLE, primary->module->source,
                        "layers: %d cannot be cut into %d stages or chunks", (int)count, (int)parts);
     cuts[0] = 0;
     cuts[parts] = spans->work.count;
@@ -58,7 +58,7 @@ static AmStatus strategy_cuts(int32_t *cuts, const PlanContext *whole, const Lay
         if (places[0] <= cuts[p - 1]) places[0] = cuts[p - 1] + 1;
         cuts[p] = layer_spans_cut(spans, places[0], places[1]);
         if (cuts[p] < 0)
-            return am_fail(error, AM_ERROR_INFEASIBLE, whole->module->source,
+            return am_fail(error, AM_ERROR_INFEASIBLE, primary->module->source,
                            "no cut between layers %d and %d, for %d stages or chunks", (int)layer - 1,
                            (int)layer, (int)parts);
     }
@@ -69,7 +69,7 @@ static AmStatus strategy_cuts(int32_t *cuts, const PlanContext *whole, const Lay
 
 /* Adds the layers of a part, from the first on, as ranges of their own; `from` is the first of all layers
  * that may be in the part, and is then the first one after it. */
-static AmStatus add_recomputed(PlanRecomputation *recompute, const PlanContext *whole,
+static AmStatus add_recomputed(PlanRecomputation *recompute, const PlanContext *primary,
                                const LayerSpans *spans, int32_t begin, int32_t end, int32_t most,
                                int32_t *from, AmError *error) {
     for (int32_t count = 0; *from < spans->count && spans->layers[*from].first < end; (*from)++, count++) {
@@ -82,7 +82,7 @@ static AmStatus add_recomputed(PlanRecomputation *recompute, const PlanContext *
         int32_t first = layer_spans_cut(spans, before[0], before[1]);
         int32_t last = after[1] == end ? end : layer_spans_cut(spans, after[0], after[1]);
         if (first < 0 || last < 0)
-            return am_fail(error, AM_ERROR_INFEASIBLE, whole->module->source,
+            return am_fail(error, AM_ERROR_INFEASIBLE, primary->module->source,
                            "layer %d cannot be recomputed by itself: no cut is before or after it",
                            (int)*from);
         recompute->ranges[recompute->range_count][0] = first;
@@ -100,7 +100,7 @@ typedef struct StrategyParts {
 } StrategyParts;
 
 /* Finds the cuts, and the ranges that are recomputed. */
-static AmStatus find_parts(StrategyParts *parts, Arena *arena, const PlanContext *whole,
+static AmStatus find_parts(StrategyParts *parts, Arena *arena, const PlanContext *primary,
                            const Strategy *strategy, AmError *error) {
     LayerSpans spans;
     parts->count = strategy->stages * strategy->chunks;
@@ -109,18 +109,18 @@ static AmStatus find_parts(StrategyParts *parts, Arena *arena, const PlanContext
         return am_fail(error, AM_ERROR_INFEASIBLE, "", "%d stages of %d chunks: at most %d parts can be made",
                        (int)strategy->stages, (int)strategy->chunks, STAGES_MOST);
     if (parts->count == 1 && strategy->recomputed_layers == 0) return AM_OK;
-    TRY(layer_spans_find(&spans, arena, whole, error));
-    TRY(strategy_cuts(parts->cuts, whole, &spans, parts->count, strategy->counts_tables, error));
+    TRY(layer_spans_find(&spans, arena, primary, error));
+    TRY(strategy_cuts(parts->cuts, primary, &spans, parts->count, strategy->counts_tables, error));
     if (strategy->recomputed_layers == 0) return AM_OK;
     parts->recompute.ranges = arena_alloc(arena, sizeof *parts->recompute.ranges * (size_t)spans.count);
     if (arena->failed) return am_fail_memory(error, spans.count);
     for (int32_t p = 0, layer = 0; p < parts->count; p++) {
-        TRY(add_recomputed(&parts->recompute, whole, &spans, parts->cuts[p], parts->cuts[p + 1],
+        TRY(add_recomputed(&parts->recompute, primary, &spans, parts->cuts[p], parts->cuts[p + 1],
                            strategy->recomputed_layers, &layer, error));
         parts->first_range[p + 1] = parts->recompute.range_count;
     }
     if (strategy->recomputed_modules == 0) return AM_OK;
-    return layer_modules_save(&parts->recompute, arena, whole, &spans, strategy->recomputed_modules, error);
+    return layer_modules_save(&parts->recompute, arena, primary, &spans, strategy->recomputed_modules, error);
 }
 
 /* Adds a range of the parts to a stage, with the operators that are saved in it. */
@@ -242,23 +242,23 @@ MicroBatchSettings strategy_batching(const Strategy *strategy) {
                                 .separate_backward = strategy->stages > 1};
 }
 
-AmStatus strategy_recomputation(PlanRecomputation *recomputed, Arena *arena, const PlanContext *whole,
+AmStatus strategy_recomputation(PlanRecomputation *recomputed, Arena *arena, const PlanContext *primary,
                                 const Strategy *strategy, AmError *error) {
     StrategyParts parts = {0};
     *recomputed = (PlanRecomputation){0};
     if (strategy->recomputed_layers == 0) return AM_OK;
-    TRY(find_parts(&parts, arena, whole, strategy, error));
+    TRY(find_parts(&parts, arena, primary, strategy, error));
     *recomputed = parts.recompute;
     return AM_OK;
 }
 
-AmStatus strategy_context(const PlanContext **context, PlanContext *whole, const Strategy *strategy,
+AmStatus strategy_context(const PlanContext **context, PlanContext *primary, const Strategy *strategy,
                           AmError *error) {
     Arena scratch = {0};
     MicroBatchSettings batching = strategy_batching(strategy);
     AmStatus status;
-    TRY_OR_FAIL(strategy_recomputation(&batching.recomputed, &scratch, whole, strategy, error));
-    status = plan_context_for(context, whole, &batching, error);
+    TRY_OR_FAIL(strategy_recomputation(&batching.recomputed, &scratch, primary, strategy, error));
+    status = plan_context_for(context, primary, &batching, error);
 fail:
     arena_free(&scratch);
     return status;
@@ -272,7 +272,7 @@ static AmStatus make_plan(Plan *plan, Arena *arena, const PlanContext *context, 
     StrategyParts parts = {0};
     PlanStage *inside = ARENA_ARRAY(arena, PlanStage, 1);
     if (!inside) return am_fail_memory(error, (int64_t)sizeof *inside);
-    TRY(find_parts(&parts, arena, plan_context_whole(context), strategy, error));
+    TRY(find_parts(&parts, arena, plan_context_primary(context), strategy, error));
     TRY(make_stage(inside, arena, context, cluster, strategy, memory_fraction, error));
     search_describe_plan(plan, context, cluster, &described);
     TRY(micro_batches_state_relaxations(plan, arena, context, error));

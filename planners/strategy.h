@@ -48,15 +48,15 @@ enum { STRATEGY_ALL_LAYERS = INT32_MAX };
 /* Returns the rewriting of the module that the strategy needs, without its recomputation. */
 MicroBatchSettings strategy_batching(const Strategy *strategy);
 
-/* Finds the recomputation of the strategy's layers, in instructions of `whole`, the module as read. The arena
- * owns it. AM_ERROR_INFEASIBLE: the module has no such layers, or they lack one of the modules. */
-AmStatus strategy_recomputation(PlanRecomputation *recomputed, Arena *arena, const PlanContext *whole,
+/* Finds the recomputation of the strategy's layers, in instructions of `primary`, the module as read. The
+ * arena owns it. AM_ERROR_INFEASIBLE: the module has no such layers, or they lack one of the modules. */
+AmStatus strategy_recomputation(PlanRecomputation *recomputed, Arena *arena, const PlanContext *primary,
                                 const Strategy *strategy, AmError *error);
 
 /* Finds the context of the module in the strategy's micro-batches and with its recomputation, made on first
- * use and owned by `whole`, the module as read. Strategies with equal rewritings share it.
+ * use and owned by `primary`, the module as read. Strategies with equal rewritings share it.
  * AM_ERROR_INFEASIBLE: the module does not allow the strategy; the message has the reason. */
-AmStatus strategy_context(const PlanContext **context, PlanContext *whole, const Strategy *strategy,
+AmStatus strategy_context(const PlanContext **context, PlanContext *primary, const Strategy *strategy,
                           AmError *error);
 
 /* Makes the plan and simulates it, also where it does not fit. `context` is of the module

@@ -288,8 +288,8 @@ static AmStatus print_summary(Text *text, const Summary *self, bool is_verbose, 
     }
     if (plan->micro_batches > 1) text_append(text, ", %d micro-batches", plan->micro_batches);
     if (plan->stage_count > 1) text_append(text, ", schedule %s", plan->schedule);
-    if (self->plan->whole->unfused) text_append_string(text, ", fused attention");
-    if (self->plan->whole->rewriting.undoes_recomputation)
+    if (self->plan->primary->unfused) text_append_string(text, ", fused attention");
+    if (self->plan->primary->rewriting.undoes_recomputation)
         text_append_string(text, ", recomputation of the source undone");
     text_append_style(text, TEXT_PLAIN);
     for (int32_t k = 0; k < plan->relaxation_count; k++)
@@ -299,7 +299,7 @@ static AmStatus print_summary(Text *text, const Summary *self, bool is_verbose, 
         print_stages(text, self);
         text_append_string(text, "\n");
     }
-    parameters_print(text, self->plan->whole, columns, is_verbose);
+    parameters_print(text, self->plan->primary, columns, is_verbose);
     text_append_string(text, "\n");
     if (self->plan->result.paper) {
         text_append(text, "step    ");
@@ -397,7 +397,8 @@ static json_t *result_to_json(const Summary *self, const char *summary) {
     if (root && self->plan->measurements)
         json_object_set_new(root, "measurements", measurements_to_json(self->plan->measurements, true));
     if (root && self->plan->result.paper)
-        json_object_set_new(root, "paper", paper_report_to_json(self->plan->result.paper, self->plan->whole));
+        json_object_set_new(root, "paper",
+                            paper_report_to_json(self->plan->result.paper, self->plan->primary));
     return root;
 }
 

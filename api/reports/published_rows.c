@@ -157,7 +157,7 @@ static AmStatus read_cluster(Cluster **cluster, Arena *arena, const PublishedRun
 
 /* The module of a shape, and its latest rewriting in micro-batches. */
 typedef struct ShapeModule {
-    PlanContext *whole, *split;
+    PlanContext *primary, *split;
     int32_t micro_batches;
     bool separate_backward;
 } ShapeModule;
@@ -166,14 +166,14 @@ typedef struct ShapeModule {
 static AmStatus find_context(const PlanContext **context, ShapeModule *module, const Strategy *strategy,
                              AmError *error) {
     const MicroBatchSettings batching = strategy_batching(strategy);
-    *context = module->whole;
+    *context = module->primary;
     if (batching.micro_batches == 1) return AM_OK;
     bool is_same = module->split && module->micro_batches == batching.micro_batches &&
                    module->separate_backward == batching.separate_backward;
     if (!is_same) {
         plan_context_free(module->split);
         module->split = NULL;
-        TRY(plan_context_split(&module->split, module->whole, &batching, error));
+        TRY(plan_context_split(&module->split, module->primary, &batching, error));
         module->micro_batches = batching.micro_batches;
         module->separate_backward = batching.separate_backward;
     }
@@ -306,10 +306,10 @@ typedef struct PredictionTasks {
     double memory_fraction;
 } PredictionTasks;
 
-static AmStatus open_module(PlanContext **whole, const TransformerShape *shape, AmError *error) {
+static AmStatus open_module(PlanContext **primary, const TransformerShape *shape, AmError *error) {
     IrModule *module;
     TRY(transformer_module(&module, shape, error));
-    return plan_context_of(whole, module, NULL, error);
+    return plan_context_of(primary, module, NULL, error);
 }
 
 static void run_task(void *user, int32_t k) {
@@ -317,7 +317,7 @@ static void run_task(void *user, int32_t k) {
     ShapeTask *task = &self->tasks[k];
     Arena *scratch = scratch_take(self->scratch);
     ShapeModule module = {0};
-    task->status = open_module(&module.whole, &task->rows[0]->shape, &task->error);
+    task->status = open_module(&module.primary, &task->rows[0]->shape, &task->error);
     if (task->status == AM_ERROR_INPUT) {
         for (int32_t r = 0; r < task->count; r++) task->rows[r]->error = task->error;
         task->status = AM_OK;
@@ -329,7 +329,7 @@ static void run_task(void *user, int32_t k) {
         search_watch_count(self->watch, 1, NAN);
     }
     plan_context_free(module.split);
-    plan_context_free(module.whole);
+    plan_context_free(module.primary);
     scratch_give(self->scratch, scratch);
 }
 
@@ -395,14 +395,14 @@ AmStatus published_predict(PublishedRow *rows, int32_t count, double memory_frac
     return status;
 }
 
-AmStatus published_open(PlanContext **whole, Cluster **cluster, Arena *arena, const PublishedRow *row,
+AmStatus published_open(PlanContext **primary, Cluster **cluster, Arena *arena, const PublishedRow *row,
                         AmError *error) {
     TransformerShape shape;
-    *whole = NULL;
+    *primary = NULL;
     *cluster = NULL;
     TRY(read_shape(&shape, row->run, error));
     TRY(read_cluster(cluster, arena, row->run, error));
-    return open_module(whole, &shape, error);
+    return open_module(primary, &shape, error);
 }
 
 /* ---- files ---- */
@@ -410,24 +410,24 @@ AmStatus published_open(PlanContext **whole, Cluster **cluster, Arena *arena, co
 AmStatus published_write(const PublishedRow *row, double memory_fraction, const char *module_path,
                          const char *plan_path, AmError *error) {
     Arena arena = {0};
-    PlanContext *whole = NULL;
+    PlanContext *primary = NULL;
     Cluster *cluster = NULL;
     Plan *plan;
     Simulation *simulation;
     AmStatus status;
-    TRY_OR_FAIL(open_module(&whole, &row->shape, error));
-    if (module_path) TRY_OR_FAIL(ir_write(whole->module, module_path, error));
+    TRY_OR_FAIL(open_module(&primary, &row->shape, error));
+    if (module_path) TRY_OR_FAIL(ir_write(primary->module, module_path, error));
     if (!plan_path) goto fail;
     const MicroBatchSettings batching = strategy_batching(&row->strategy);
     const PlanContext *context;
     TRY_OR_FAIL(read_cluster(&cluster, &arena, row->run, error));
-    TRY_OR_FAIL(plan_context_for(&context, whole, &batching, error));
+    TRY_OR_FAIL(plan_context_for(&context, primary, &batching, error));
     TRY_OR_FAIL(strategy_simulate(&plan, &simulation, &arena, context, cluster, &row->strategy,
                                   memory_fraction, error));
-    TRY_OR_FAIL(plan_write(plan, whole, plan_path, error));
+    TRY_OR_FAIL(plan_write(plan, primary, plan_path, error));
 fail:
     cluster_free(cluster);
-    plan_context_free(whole);
+    plan_context_free(primary);
     arena_free(&arena);
     return status;
 }

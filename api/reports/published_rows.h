@@ -44,7 +44,7 @@ AmStatus published_predict(PublishedRow *rows, int32_t count, double memory_frac
 
 /* Opens the module and the cluster of a row, which the caller frees. AM_ERROR_INPUT: a field has no
  * meaning. */
-AmStatus published_open(PlanContext **whole, Cluster **cluster, Arena *arena, const PublishedRow *row,
+AmStatus published_open(PlanContext **primary, Cluster **cluster, Arena *arena, const PublishedRow *row,
                         AmError *error);
 
 typedef struct PublishedSearch {

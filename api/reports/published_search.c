@@ -22,11 +22,11 @@ static AmStatus search_row(PublishedRow *row, Arena *arena, const PublishedSearc
                                    .skip_bound = true};
     const MicroBatchSettings batching = {0};
     SearchResult result = {0};
-    PlanContext *whole = NULL;
+    PlanContext *primary = NULL;
     Cluster *cluster = NULL;
     Text text = {0};
-    AmStatus status = published_open(&whole, &cluster, arena, row, error);
-    if (status == AM_OK) status = plan_search(&result, arena, whole, cluster, &options, &batching, error);
+    AmStatus status = published_open(&primary, &cluster, arena, row, error);
+    if (status == AM_OK) status = plan_search(&result, arena, primary, cluster, &options, &batching, error);
     if (status == AM_OK && result.plan) {
         /* "2 stages, data=4 model=2; 8 micro-batches" */
         text_append(&text, "%d %s, ", (int)result.plan->stage_count,
@@ -40,7 +40,7 @@ static AmStatus search_row(PublishedRow *row, Arena *arena, const PublishedSearc
     }
     text_free(&text);
     cluster_free(cluster);
-    plan_context_free(whole);
+    plan_context_free(primary);
     return status;
 }
 

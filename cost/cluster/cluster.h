@@ -80,7 +80,7 @@ typedef struct Cluster {
     const int32_t *server_of; /* [device_count] */
     /* Of a part (cluster_part()): the described cluster, and the numbers [device_count] of the devices there.
      */
-    const struct Cluster *whole; /* NULL: this one */
+    const struct Cluster *parent; /* of which this is a part; NULL: this is no part */
     const int32_t *numbers;
     struct Topology *topology; /* the links as a graph, cost/cluster/topology.h */
     struct NcclModel *nccl;    /* "collective_model": "nccl", cost/cluster/nccl_options.h; NULL: alpha-beta */

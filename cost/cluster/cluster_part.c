@@ -40,7 +40,7 @@ AmStatus cluster_part(Cluster **part, Arena *arena, const Cluster *of, const int
     self->device_count = count;
     for (int32_t k = 0; k < count; k++) numbers[k] = cluster_number(of, devices[k]);
     self->numbers = numbers;
-    self->whole = of->whole ? of->whole : of;
+    self->parent = of->parent ? of->parent : of;
     TRY(list_servers(self, arena, of, devices, error));
     if (self->server_count == 1) self->between_servers = -1;
     TRY(topology_part(&self->topology, arena, of, devices, count, error));

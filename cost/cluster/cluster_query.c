@@ -58,7 +58,7 @@ int32_t cluster_type_named(const Cluster *cluster, const char *name) {
 }
 
 const char *cluster_device_name(const Cluster *cluster, Arena *arena, int32_t device) {
-    if (cluster->whole) return cluster_device_name(cluster->whole, arena, cluster_number(cluster, device));
+    if (cluster->parent) return cluster_device_name(cluster->parent, arena, cluster_number(cluster, device));
     int32_t server = cluster->server_of[device];
     return arena_format(arena, "server%d/%s-%d", server, cluster_device_type(cluster, device)->name,
                         device - cluster->servers[server].first_device);

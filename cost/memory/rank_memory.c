@@ -85,14 +85,14 @@ AmStatus rank_memory(MemoryUse **uses, Arena *arena, const PlanRanks *ranks, con
     return lower_ranks(&self, count, error);
 }
 
-AmStatus rank_memory_predict(Plan *plan, Arena *arena, const PlanContext *whole, const Cluster *cluster,
+AmStatus rank_memory_predict(Plan *plan, Arena *arena, const PlanContext *primary, const Cluster *cluster,
                              const StopSignal *stop, AmError *error) {
     Arena scratch = {0};
     PlanRanks ranks;
     MemoryUse *uses;
     PlanDevicePrediction *predicted = ARENA_ARRAY(arena, PlanDevicePrediction, plan->device_count);
     if (!predicted) return am_fail_memory(error, plan->device_count);
-    AmStatus status = plan_ranks(&ranks, &scratch, plan_context_used(plan, whole), plan, error);
+    AmStatus status = plan_ranks(&ranks, &scratch, plan_context_used(plan, primary), plan, error);
     if (status == AM_OK) status = rank_memory(&uses, &scratch, &ranks, cluster, stop, error);
     for (int32_t d = 0; d < plan->device_count && status == AM_OK; d++) {
         predicted[d] = plan->predicted[d];

@@ -221,7 +221,7 @@ static Kind kind_of(const ShardingGraphComputing *self, int32_t i) {
     if (fusion_groups_is_element_wise(module, i)) return FUSED;
     if (ir_is_product(module->instructions[i].opcode)) return PRODUCT;
     switch (module->instructions[i].opcode) {
-    case IR_FUSION: return plan_context_whole(self->model->context)->unfused ? ATTENTION : NO_KIND;
+    case IR_FUSION: return plan_context_primary(self->model->context)->unfused ? ATTENTION : NO_KIND;
     case IR_REDUCE: return fusion_groups_reduces_ones(module, i) ? NO_KIND : REDUCTION;
     case IR_CONCATENATE:
     case IR_PAD:

@@ -188,7 +188,7 @@ static AmStatus try_step(Checkpoint *self, int64_t step, bool *damaged, AmError 
     AmStatus status = checkpoint_reader_open(&self->found, directory, &own);
     if (status == AM_OK) {
         const CheckpointManifest *manifest = &self->found.manifest;
-        const char *module = plan_context_whole(self->owner.context)->sha256;
+        const char *module = plan_context_primary(self->owner.context)->sha256;
         *damaged = strcmp(manifest->module, module) == 0;
         if (!*damaged)
             status = am_fail(&own, AM_ERROR_INPUT, manifest->source,
@@ -415,7 +415,7 @@ static AmStatus lay_out(Checkpoint *self, const bool *is_fed, AmError *error) {
     const IrRoles *roles = self->owner.context->roles;
     CheckpointManifest *form = &self->form;
     *form = (CheckpointManifest){.source = self->writer.folder,
-                                 .module = plan_context_whole(self->owner.context)->sha256,
+                                 .module = plan_context_primary(self->owner.context)->sha256,
                                  .plan = arena_copy_string(&self->arena, self->owner.plan),
                                  .rank_count = self->owner.device_count};
     self->tensors = ARENA_ARRAY(&self->arena, int32_t, roles->parameter_count + 1);

@@ -124,7 +124,7 @@ AmStatus evaluation_open(Evaluation **evaluation, const PlanContext *training, c
                          const ShardOwner *owner, AmError *error) {
     *evaluation = NULL;
     if (!options->evaluation.context) return AM_OK;
-    if (plan_context_whole(training)->layer_map)
+    if (plan_context_primary(training)->layer_map)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "evaluation: the plan splits the layers of stacked parameters (expected a plan of "
                        "search --layers loop)");

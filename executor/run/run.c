@@ -341,7 +341,7 @@ static AmStatus run_plan(Run *run, RunReport *report, AmError *error) {
     if (run->evaluation) TRY(check_memory(run, run->rank_count, error));
     TRY(open_checkpoint(run, error));
     TRY(open_feeds(run, error));
-    throughput_of_batch(plan_context_whole(run->context), &run->examples, &run->tokens);
+    throughput_of_batch(plan_context_primary(run->context), &run->examples, &run->tokens);
     TRY(run_open_schedule(run, error));
     TRY(schedule_start(run->schedule, error));
     TRY(run_all_ranks(run, error));

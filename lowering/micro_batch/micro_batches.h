@@ -50,35 +50,35 @@ AmStatus plan_context_split(PlanContext **split, const PlanContext *base, const 
                             AmError *error);
 
 /* Checks that values of one example depend on no other examples, in `parts` parts of the batch: each part may
- * run the model alone. Sums that become scalars of the data, such as counts of targets, are allowed. `whole`
- * is as read. AM_ERROR_INFEASIBLE: the message names the operator that mixes examples. */
-AmStatus micro_batches_check_apart(const PlanContext *whole, int32_t parts, AmError *error);
+ * run the model alone. Sums that become scalars of the data, such as counts of targets, are allowed.
+ * `primary` is as read. AM_ERROR_INFEASIBLE: the message names the operator that mixes examples. */
+AmStatus micro_batches_check_apart(const PlanContext *primary, int32_t parts, AmError *error);
 /* Checks the same of values of the data alone, which depend on no weight. */
-AmStatus micro_batches_check_data(const PlanContext *whole, int32_t parts, AmError *error);
+AmStatus micro_batches_check_data(const PlanContext *primary, int32_t parts, AmError *error);
 
 /* Creates the context of the module with recomputation, whose batch may then be split. AM_INTERRUPTED: by
  * `stop`, which may be NULL. */
-AmStatus plan_context_recompute(PlanContext **context, const PlanContext *whole,
+AmStatus plan_context_recompute(PlanContext **context, const PlanContext *primary,
                                 const PlanRecomputation *recomputed, const StopSignal *stop, AmError *error);
 
 /* Returns whether both recompute the same operators. */
 bool recomputation_is_same(const PlanRecomputation *a, const PlanRecomputation *b);
 
 /* Finds the context with the recomputation and the micro-batches of `settings`, made on first use and
- * owned by `whole`, which threads may not share meanwhile; `whole` itself where there is neither. */
-AmStatus plan_context_for(const PlanContext **context, PlanContext *whole, const MicroBatchSettings *settings,
-                          AmError *error);
+ * owned by `primary`, which threads may not share meanwhile; `primary` itself where there is neither. */
+AmStatus plan_context_for(const PlanContext **context, PlanContext *primary,
+                          const MicroBatchSettings *settings, AmError *error);
 
-/* Gives `whole` a context with recomputation or micro-batches of it, which it then owns and
+/* Gives `primary` a context with recomputation or micro-batches of it, which it then owns and
  * plan_context_for() finds. */
-void plan_context_adopt(PlanContext *whole, PlanContext *split);
-/* Releases the contexts that `whole` has adopted since whole->splits was `known` (NULL: all), but for those
- * in `used` and those that they were made from; no other plan may refer to one. */
-void plan_context_keep_only(PlanContext *whole, const PlanContext *known, const PlanContext *const *used,
+void plan_context_adopt(PlanContext *primary, PlanContext *split);
+/* Releases the contexts that `primary` has adopted since primary->splits was `known` (NULL: all), but for
+ * those in `used` and those that they were made from; no other plan may refer to one. */
+void plan_context_keep_only(PlanContext *primary, const PlanContext *known, const PlanContext *const *used,
                             int32_t count);
-/* Returns the context that `whole` has adopted with this recomputation, or that of `base`, which is
- * `whole` or has a recomputation, in micro-batches. NULL: there is none. */
-const PlanContext *plan_context_find_recomputed(const PlanContext *whole,
+/* Returns the context that `primary` has adopted with this recomputation, or that of `base`, which is
+ * `primary` or has a recomputation, in micro-batches. NULL: there is none. */
+const PlanContext *plan_context_find_recomputed(const PlanContext *primary,
                                                 const PlanRecomputation *recomputed);
 const PlanContext *plan_context_find_split(const PlanContext *base, const MicroBatchSettings *settings);
 
@@ -91,14 +91,14 @@ int32_t plan_number_of(const PlanContext *context, int32_t instruction);
 int32_t plan_instruction_of(const PlanContext *context, int32_t number); /* -1: none serves it */
 
 /* Returns the largest useful number of micro-batches: the size of the batch; 1 without a batch. */
-int64_t micro_batches_limit(const PlanContext *whole);
+int64_t micro_batches_limit(const PlanContext *primary);
 /* Returns the dimension of a data parameter that micro-batches cut; -1 for others. */
-int32_t micro_batches_dimension(const PlanContext *whole, int32_t parameter);
+int32_t micro_batches_dimension(const PlanContext *primary, int32_t parameter);
 
 /* Numbers of micro-batches that a search tries, returned with their count: the `requested` one, or,
  * where that is 0, 1, 2, 4, ... as far as they divide the batch. */
 enum { MICRO_BATCHES_MOST_NUMBERS = 17 };
-int32_t micro_batches_numbers(int32_t numbers[MICRO_BATCHES_MOST_NUMBERS], const PlanContext *whole,
+int32_t micro_batches_numbers(int32_t numbers[MICRO_BATCHES_MOST_NUMBERS], const PlanContext *primary,
                               int32_t requested);
 
 #endif

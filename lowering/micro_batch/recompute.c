@@ -10,7 +10,7 @@
 #include "propagation/stages/stages.h"
 
 typedef struct Emitter {
-    const PlanContext *whole;
+    const PlanContext *primary;
     const IrModule *from;
     IrComposer composer;
     Arena *arena;
@@ -20,9 +20,9 @@ typedef struct Emitter {
     bool *is_copy;        /* [instruction of the entry that is made] */
 } Emitter;
 
-bool recompute_covers(const PlanContext *whole, int32_t i) {
-    const IrInstruction *instruction = &whole->canonical->instructions[i];
-    if (whole->roles->phases[i] != IR_PHASE_FORWARD || instruction->shape.type == DTYPE_TUPLE) return false;
+bool recompute_covers(const PlanContext *primary, int32_t i) {
+    const IrInstruction *instruction = &primary->canonical->instructions[i];
+    if (primary->roles->phases[i] != IR_PHASE_FORWARD || instruction->shape.type == DTYPE_TUPLE) return false;
     switch (instruction->opcode) {
     case IR_PARAMETER:
     case IR_WHILE:
@@ -101,7 +101,7 @@ static void emit_entry(Emitter *self, bool *wanted) {
     const IrComputation *entry = &self->from->computations[self->from->entry];
     for (int32_t i = entry->first; i < entry->first + entry->count && !self->arena->failed; i++) {
         const IrInstruction *instruction = &self->from->instructions[i];
-        IrPhase phase = self->whole->roles->phases[i];
+        IrPhase phase = self->primary->roles->phases[i];
         bool takes_copies = phase == IR_PHASE_BACKWARD || phase == IR_PHASE_RECOMPUTED;
         int32_t *operands = ARENA_ARRAY(self->arena, int32_t, instruction->operand_count + 1);
         for (int32_t k = 0; operands && k < instruction->operand_count; k++) {
@@ -114,24 +114,24 @@ static void emit_entry(Emitter *self, bool *wanted) {
     if (!self->arena->failed) self->composer.computations[0].root = self->own[entry->root];
 }
 
-AmStatus recompute_ranges(int32_t *range_of, Arena *arena, const PlanContext *whole,
+AmStatus recompute_ranges(int32_t *range_of, Arena *arena, const PlanContext *primary,
                           const PlanRecomputation *recomputed, AmError *error) {
-    int32_t entry = whole->rules->entry_count;
-    const IrInstruction *instructions = whole->canonical->instructions;
+    int32_t entry = primary->rules->entry_count;
+    const IrInstruction *instructions = primary->canonical->instructions;
     bool *is_kept = ARENA_ARRAY(arena, bool, entry + 1);
     if (!is_kept) return am_fail_memory(error, entry);
     memset(range_of, -1, sizeof *range_of * (size_t)entry);
     for (int32_t k = 0; k < recomputed->saved_count; k++) is_kept[recomputed->saved[k]] = true;
     for (int32_t r = 0; r < recomputed->range_count; r++)
         for (int32_t i = recomputed->ranges[r][0]; i < recomputed->ranges[r][1]; i++)
-            if (recompute_covers(whole, i)) range_of[i] = r;
+            if (recompute_covers(primary, i)) range_of[i] = r;
     for (int32_t i = 0; i < entry; i++) {
-        bool is_forward = whole->roles->phases[i] == IR_PHASE_FORWARD;
-        if (!is_forward || !whole->split_options->live[i] || stages_is_transparent(whole, i)) continue;
+        bool is_forward = primary->roles->phases[i] == IR_PHASE_FORWARD;
+        if (!is_forward || !primary->split_options->live[i] || stages_is_transparent(primary, i)) continue;
         for (int32_t k = 0; k < instructions[i].operand_count; k++) {
             int32_t operand = instructions[i].operands[k];
             bool leaves = range_of[operand] >= 0 && range_of[operand] != range_of[i];
-            if (leaves && !stages_is_transparent(whole, operand)) is_kept[operand] = true;
+            if (leaves && !stages_is_transparent(primary, operand)) is_kept[operand] = true;
         }
     }
     for (int32_t i = 0; i < entry; i++)
@@ -142,7 +142,7 @@ AmStatus recompute_ranges(int32_t *range_of, Arena *arena, const PlanContext *wh
 static AmStatus emit_all(Emitter *self, int32_t **origins, const PlanRecomputation *recomputed,
                          AmError *error) {
     IrModule *made = self->composer.module;
-    int32_t entry = self->whole->rules->entry_count, computations = self->from->computation_count;
+    int32_t entry = self->primary->rules->entry_count, computations = self->from->computation_count;
     bool *wanted = ARENA_ARRAY(self->arena, bool, entry + 1);
     int32_t **arrays[] = {&self->own, &self->again};
     for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++) {
@@ -154,7 +154,7 @@ static AmStatus emit_all(Emitter *self, int32_t **origins, const PlanRecomputati
     self->is_copy = ARENA_ARRAY(self->arena, bool, 2 * (int64_t)entry + 1);
     if (self->arena->failed) return am_fail_memory(error, entry);
     memset(self->computation, -1, sizeof(int32_t) * (size_t)computations);
-    TRY(recompute_ranges(self->range_of, self->arena, self->whole, recomputed, error));
+    TRY(recompute_ranges(self->range_of, self->arena, self->primary, recomputed, error));
     made->name = self->from->name;
     made->aliases = self->from->aliases;
     made->alias_count = self->from->alias_count;
@@ -165,12 +165,12 @@ static AmStatus emit_all(Emitter *self, int32_t **origins, const PlanRecomputati
     return ir_compose_finish(&self->composer, origins, error);
 }
 
-AmStatus recompute_emit(IrModule **module, int32_t **origins, bool **is_copy, const PlanContext *whole,
+AmStatus recompute_emit(IrModule **module, int32_t **origins, bool **is_copy, const PlanContext *primary,
                         const PlanRecomputation *recomputed, AmError *error) {
-    IrModule *made = ir_module_new(whole->canonical->source);
+    IrModule *made = ir_module_new(primary->canonical->source);
     if (!made) return am_fail_memory(error, (int64_t)sizeof *made);
     Emitter self = {
-        .whole = whole, .from = whole->canonical, .composer = {.module = made}, .arena = &made->arena};
+        .primary = primary, .from = primary->canonical, .composer = {.module = made}, .arena = &made->arena};
     AmStatus status = emit_all(&self, origins, recomputed, error);
     if (status != AM_OK) {
         ir_module_free(made);

@@ -12,18 +12,18 @@
 
 #include "lowering/micro_batch/micro_batches.h"
 
-/* Creates the rewritten canonical module; the caller frees it. `*origins` [instruction]: that of `whole`
+/* Creates the rewritten canonical module; the caller frees it. `*origins` [instruction]: that of `primary`
  * which it is, or copies (`*is_copy`); both in its arena. */
-AmStatus recompute_emit(IrModule **module, int32_t **origins, bool **is_copy, const PlanContext *whole,
+AmStatus recompute_emit(IrModule **module, int32_t **origins, bool **is_copy, const PlanContext *primary,
                         const PlanRecomputation *recomputed, AmError *error);
 
 /* Sets range_of[entry instruction]: the range in which it is recomputed; -1 if its value is saved, or if a
  * forward operator outside uses it, so that it is kept. */
-AmStatus recompute_ranges(int32_t *range_of, Arena *arena, const PlanContext *whole,
+AmStatus recompute_ranges(int32_t *range_of, Arena *arena, const PlanContext *primary,
                           const PlanRecomputation *recomputed, AmError *error);
 
 /* Returns whether an operator in a range is recomputed; loops, conditionals, custom calls, random
  * numbers drawn from a hidden state and tuples are kept. */
-bool recompute_covers(const PlanContext *whole, int32_t i);
+bool recompute_covers(const PlanContext *primary, int32_t i);
 
 #endif

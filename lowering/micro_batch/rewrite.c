@@ -60,25 +60,25 @@ static void find_readers(MicroBatchRewrite *self) {
         }
 }
 
-static AmStatus make_rewrite(MicroBatchRewrite **rewrite, Arena *arena, const PlanContext *whole,
+static AmStatus make_rewrite(MicroBatchRewrite **rewrite, Arena *arena, const PlanContext *primary,
                              const MicroBatchSettings *settings, AmError *error) {
-    const Rules *rules = whole->rules;
+    const Rules *rules = primary->rules;
     int32_t count = rules->count, entry = rules->entry_count, states = 0;
     MicroBatchRewrite *self = ARENA_ARRAY(arena, MicroBatchRewrite, 1);
     int32_t *first_state = ARENA_ARRAY(arena, int32_t, count + 1);
     if (arena->failed) return am_fail_memory(error, count);
     for (int32_t i = 0; i < count; i++) {
-        int32_t leaves = rules_leaf_count(&whole->canonical->instructions[i].shape);
+        int32_t leaves = rules_leaf_count(&primary->canonical->instructions[i].shape);
         first_state[i] = states;
         if (__builtin_add_overflow(states, leaves > 0 ? leaves : 1, &states))
             return am_fail_memory(error, INT32_MAX);
     }
     first_state[count] = states;
     *self = (MicroBatchRewrite){.arena = arena,
-                                .context = whole,
-                                .module = whole->canonical,
+                                .context = primary,
+                                .module = primary->canonical,
                                 .rules = rules,
-                                .split_options = whole->split_options,
+                                .split_options = primary->split_options,
                                 .settings = *settings,
                                 .count = count,
                                 .first_state = first_state,
@@ -151,31 +151,31 @@ static AmStatus check_data(const MicroBatchRewrite *rewrite, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus find_levels_of(MicroBatchRewrite **rewrite, Arena *scratch, const PlanContext *whole,
+static AmStatus find_levels_of(MicroBatchRewrite **rewrite, Arena *scratch, const PlanContext *primary,
                                const MicroBatchSettings *settings, AmError *error) {
-    TRY(check_ranks(whole->canonical, error));
-    TRY(make_rewrite(rewrite, scratch, whole, settings, error));
+    TRY(check_ranks(primary->canonical, error));
+    TRY(make_rewrite(rewrite, scratch, primary, settings, error));
     TRY(micro_batch_find_states(*rewrite, error));
     return micro_batch_find_levels(*rewrite, error);
 }
 
-AmStatus micro_batches_check_apart(const PlanContext *whole, int32_t parts, AmError *error) {
+AmStatus micro_batches_check_apart(const PlanContext *primary, int32_t parts, AmError *error) {
     const MicroBatchSettings settings = {.micro_batches = parts,
                                          .relaxations = 1u << RELAXATION_ROUNDED_SUMS};
     Arena scratch = {0};
     MicroBatchRewrite *rewrite;
-    AmStatus status = find_levels_of(&rewrite, &scratch, whole, &settings, error);
+    AmStatus status = find_levels_of(&rewrite, &scratch, primary, &settings, error);
     if (status == AM_OK) status = check_data(rewrite, error);
     arena_free(&scratch);
     return status;
 }
 
-AmStatus micro_batches_check_data(const PlanContext *whole, int32_t parts, AmError *error) {
+AmStatus micro_batches_check_data(const PlanContext *primary, int32_t parts, AmError *error) {
     const MicroBatchSettings settings = {.micro_batches = parts, .relaxations = (1u << RELAXATION_COUNT) - 1};
     Arena scratch = {0};
     MicroBatchRewrite *rewrite;
     AmError other = {0}; /* weights are in the way, which is no matter of the data */
-    AmStatus status = find_levels_of(&rewrite, &scratch, whole, &settings, &other);
+    AmStatus status = find_levels_of(&rewrite, &scratch, primary, &settings, &other);
     if (status == AM_OK) status = check_data(rewrite, error);
     else if (status == AM_ERROR_INFEASIBLE) status = AM_OK;
     else if (error) *error = other;
@@ -189,7 +189,7 @@ static AmStatus rewrite_in_micro_batches(PlanContext *self, int32_t **origins, A
     const PlanContext *base = self->base;
     MicroBatchRewrite *rewrite = NULL;
     TRY(find_levels_of(&rewrite, scratch, base, settings, error));
-    if (self->whole->keeps_data_apart) TRY(check_data(rewrite, error));
+    if (self->primary->keeps_data_apart) TRY(check_data(rewrite, error));
     TRY(micro_batch_find_demands(rewrite, error));
     TRY(check_stop(settings->stop, error));
     if (rewrite->estimating >= 0) self->relaxations = 1u << RELAXATION_BATCH_STATISTICS_PER_MICRO_BATCH;
@@ -198,12 +198,12 @@ static AmStatus rewrite_in_micro_batches(PlanContext *self, int32_t **origins, A
 }
 
 int32_t plan_number_of(const PlanContext *context, int32_t instruction) {
-    return context->whole ? context->original[instruction] : instruction;
+    return context->primary ? context->original[instruction] : instruction;
 }
 
 int32_t plan_instruction_of(const PlanContext *context, int32_t number) {
-    if (!context->whole) return number;
-    const IrModule *original = context->whole->canonical, *module = context->canonical;
+    if (!context->primary) return number;
+    const IrModule *original = context->primary->canonical, *module = context->canonical;
     int32_t found = -1;
     for (int32_t i = 0; i < module->instruction_count && found < 0; i++)
         if (context->original[i] == number &&
@@ -239,12 +239,13 @@ static AmStatus derive(PlanContext *self, const bool *is_copy, const StopSignal 
     TRY(check_stop(stop, error));
     TRY(plan_context_move_roles(&self->roles, &self->arena, self->base, self->canonical, self->original,
                                 error));
-    for (int32_t i = 0; self->base->whole && i < self->canonical->instruction_count; i++)
+    for (int32_t i = 0; self->base->primary && i < self->canonical->instruction_count; i++)
         self->original[i] = self->base->original[self->original[i]]; /* that of the module as read */
     int32_t entry = self->canonical->computations[self->canonical->entry].count;
     for (int32_t i = 0; is_copy && i < entry; i++)
         if (is_copy[i]) self->roles->phases[i] = IR_PHASE_RECOMPUTED;
-    TRY(ir_copy_layers(self->canonical, self->whole->canonical, self->original, self->roles->phases, error));
+    TRY(ir_copy_layers(self->canonical, self->primary->canonical, self->original, self->roles->phases,
+                       error));
     TRY(rules_build(&self->rules, &self->arena, self->canonical, error));
     TRY(check_stop(stop, error));
     TRY(classes_build(&self->classes, &self->arena, self->rules, self->roles, error));
@@ -259,7 +260,7 @@ static AmStatus derive(PlanContext *self, const bool *is_copy, const StopSignal 
         int32_t own = class->number, original = self->original[own];
         class->number = -1;
         bool is_taken = classes_find(classes, false, original, class->dimension) >= 0;
-        class->number = is_taken ? self->whole->rules->count + own : original;
+        class->number = is_taken ? self->primary->rules->count + own : original;
     }
     return AM_OK;
 }
@@ -269,7 +270,7 @@ static AmStatus open_context(PlanContext **context, const PlanContext *base, AmE
     PlanContext *self = ARENA_ARRAY(&arena, PlanContext, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     self->arena = arena;
-    self->whole = plan_context_whole(base);
+    self->primary = plan_context_primary(base);
     self->base = base;
     self->module = base->module;
     memcpy(self->sha256, base->sha256, sizeof self->sha256);
@@ -277,17 +278,17 @@ static AmStatus open_context(PlanContext **context, const PlanContext *base, AmE
     return AM_OK;
 }
 
-AmStatus plan_context_recompute(PlanContext **context, const PlanContext *whole,
+AmStatus plan_context_recompute(PlanContext **context, const PlanContext *primary,
                                 const PlanRecomputation *recomputed, const StopSignal *stop, AmError *error) {
     PlanContext *self;
     int32_t *origins;
     bool *is_copy;
     AmStatus status;
     TRY(check_stop(stop, error));
-    TRY(open_context(&self, whole, error));
+    TRY(open_context(&self, primary, error));
     self->micro_batches = 1;
     TRY_OR_FAIL(copy_recomputation(&self->recompute, &self->arena, recomputed, error));
-    TRY_OR_FAIL(recompute_emit(&self->canonical, &origins, &is_copy, whole, recomputed, error));
+    TRY_OR_FAIL(recompute_emit(&self->canonical, &origins, &is_copy, primary, recomputed, error));
     self->original = origins;
     TRY_OR_FAIL(derive(self, is_copy, stop, error));
     *context = self;
@@ -297,14 +298,14 @@ fail:
     return status;
 }
 
-void plan_context_adopt(PlanContext *whole, PlanContext *split) {
-    split->next_split = whole->splits;
-    whole->splits = split;
+void plan_context_adopt(PlanContext *primary, PlanContext *split) {
+    split->next_split = primary->splits;
+    primary->splits = split;
 }
 
-void plan_context_keep_only(PlanContext *whole, const PlanContext *known, const PlanContext *const *used,
+void plan_context_keep_only(PlanContext *primary, const PlanContext *known, const PlanContext *const *used,
                             int32_t count) {
-    for (PlanContext **place = &whole->splits; *place != known;) {
+    for (PlanContext **place = &primary->splits; *place != known;) {
         PlanContext *split = *place;
         bool is_used = false;
         for (int32_t k = 0; k < count; k++) is_used |= split == used[k] || split == used[k]->base;
@@ -317,16 +318,16 @@ void plan_context_keep_only(PlanContext *whole, const PlanContext *known, const 
     }
 }
 
-const PlanContext *plan_context_find_recomputed(const PlanContext *whole,
+const PlanContext *plan_context_find_recomputed(const PlanContext *primary,
                                                 const PlanRecomputation *recomputed) {
-    const PlanContext *split = whole->splits;
+    const PlanContext *split = primary->splits;
     while (split && (split->micro_batches != 1 || !recomputation_is_same(&split->recompute, recomputed)))
         split = split->next_split;
     return split;
 }
 
 const PlanContext *plan_context_find_split(const PlanContext *base, const MicroBatchSettings *settings) {
-    const PlanContext *split = plan_context_whole(base)->splits;
+    const PlanContext *split = plan_context_primary(base)->splits;
     while (split && (split->micro_batches != settings->micro_batches || split->base != base ||
                      split->allowed_relaxations != settings->relaxations ||
                      split->separate_backward != settings->separate_backward))
@@ -334,15 +335,15 @@ const PlanContext *plan_context_find_split(const PlanContext *base, const MicroB
     return split;
 }
 
-AmStatus plan_context_for(const PlanContext **context, PlanContext *whole, const MicroBatchSettings *settings,
-                          AmError *error) {
+AmStatus plan_context_for(const PlanContext **context, PlanContext *primary,
+                          const MicroBatchSettings *settings, AmError *error) {
     PlanContext *made;
-    *context = whole;
+    *context = primary;
     if (settings->recomputed.range_count > 0) {
-        *context = plan_context_find_recomputed(whole, &settings->recomputed);
+        *context = plan_context_find_recomputed(primary, &settings->recomputed);
         if (!*context) {
-            TRY(plan_context_recompute(&made, whole, &settings->recomputed, settings->stop, error));
-            plan_context_adopt(whole, made);
+            TRY(plan_context_recompute(&made, primary, &settings->recomputed, settings->stop, error));
+            plan_context_adopt(primary, made);
             *context = made;
         }
     }
@@ -352,7 +353,7 @@ AmStatus plan_context_for(const PlanContext **context, PlanContext *whole, const
     if (*context) return AM_OK;
     AmStatus status = plan_context_split(&made, base, settings, error);
     *context = status == AM_OK ? made : base;
-    if (status == AM_OK) plan_context_adopt(whole, made);
+    if (status == AM_OK) plan_context_adopt(primary, made);
     return status;
 }
 

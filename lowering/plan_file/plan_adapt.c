@@ -182,11 +182,11 @@ AmStatus plan_rename_keys(json_t *root, AmError *error) {
     return is_renamed ? keep_prediction(root, before, error) : AM_OK;
 }
 
-json_t *plan_structure_to_json(const PlanContext *whole) {
+json_t *plan_structure_to_json(const PlanContext *primary) {
     Arena arena = {0};
     IrUnused unused;
     char hex[65];
-    ir_hash_structure(whole->canonical, hex, &arena, &unused);
+    ir_hash_structure(primary->canonical, hex, &arena, &unused);
     json_t *rows = json_array();
     for (int32_t k = 0; k < unused.count; k++)
         json_array_append_new(rows, json_pack("[i, i]", unused.rows[k][0], unused.rows[k][1]));
@@ -208,7 +208,7 @@ static AmStatus adapt_all(json_t *root, const Adapter *self, AmError *error) {
     return keep_prediction(root, before, error);
 }
 
-AmStatus plan_adapt(json_t *root, const PlanContext *whole, const char *source, AmError *error) {
+AmStatus plan_adapt(json_t *root, const PlanContext *primary, const char *source, AmError *error) {
     if (json_object_get(root, "rewriting")) return AM_OK; /* its numbers are those of another module */
     json_t *module = json_object_get(root, "module"), *structure = json_object_get(module, "structure");
     const char *sha256 = json_string_value(json_object_get(module, "sha256"));
@@ -217,14 +217,14 @@ AmStatus plan_adapt(json_t *root, const PlanContext *whole, const char *source, 
     Arena arena = {0};
     IrUnused before = {0}, after;
     char hex[65];
-    if (!sha256 || !structure || strcmp(sha256, whole->sha256) == 0) return AM_OK;
+    if (!sha256 || !structure || strcmp(sha256, primary->sha256) == 0) return AM_OK;
     if (!wanted)
         return am_fail(error, AM_ERROR_INPUT, source, "$.module.structure.sha256: expected a string");
-    ir_hash_structure(whole->canonical, hex, &arena, &after);
+    ir_hash_structure(primary->canonical, hex, &arena, &after);
     AmStatus status = hex[0] ? AM_OK : am_fail_memory(error, count);
     if (status == AM_OK && strcmp(hex, wanted) == 0) {
         status = read_unused(&before, &arena, json_object_get(structure, "unused"), count, source, error);
-        Adapter self = {.count_before = count, .count_after = whole->canonical->instruction_count};
+        Adapter self = {.count_before = count, .count_after = primary->canonical->instruction_count};
         if (status == AM_OK) {
             self.instructions =
                 (NumberMap){sorted(&arena, before.rows, before.count, 1),
@@ -235,7 +235,7 @@ AmStatus plan_adapt(json_t *root, const PlanContext *whole, const char *source, 
             status = arena.failed ? am_fail_memory(error, count) : adapt_all(root, &self, error);
         }
         if (status == AM_OK) {
-            json_object_set_new(module, "sha256", json_string(whole->sha256));
+            json_object_set_new(module, "sha256", json_string(primary->sha256));
             json_object_set_new(module, "instructions", json_integer(self.count_after));
         }
     }
@@ -254,22 +254,22 @@ static bool is_unused_there(const json_t *root, size_t number) {
     return false;
 }
 
-void plan_append_difference(Text *text, const json_t *root, const PlanContext *whole) {
+void plan_append_difference(Text *text, const json_t *root, const PlanContext *primary) {
     const json_t *rows = json_object_get(root, "parameters");
-    const IrRoles *roles = whole->roles;
+    const IrRoles *roles = primary->roles;
     Arena arena = {0};
     IrUnused unused;
     char hex[65];
     int32_t here = 0, left_out = 0;
     bool is_found = false;
-    ir_hash_structure(whole->canonical, hex, &arena, &unused);
+    ir_hash_structure(primary->canonical, hex, &arena, &unused);
     for (size_t k = 0; k < json_array_size(rows) && hex[0] && !is_found; k++) {
         const char *path = json_string_value(json_object_get(json_array_get(rows, k), "path"));
         if (is_unused_there(root, k)) continue;
         for (; left_out < unused.count && unused.rows[left_out][0] == here; left_out++) here++;
         const IrParameter *parameter = here < roles->parameter_count ? &roles->parameters[here++] : NULL;
         /* A module without metadata has no paths. */
-        bool has_path = parameter && whole->canonical->instructions[parameter->instruction].op_name[0];
+        bool has_path = parameter && primary->canonical->instructions[parameter->instruction].op_name[0];
         if (!path || (parameter && (!has_path || strcmp(path, parameter->path) == 0))) continue;
         text_append(text, "; parameter %zu is %.200s in the plan, %.200s here", k, path,
                     parameter ? parameter->path : "missing");
@@ -279,5 +279,5 @@ void plan_append_difference(Text *text, const json_t *root, const PlanContext *w
     json_int_t count = json_integer_value(json_object_get(json_object_get(root, "module"), "instructions"));
     if (!is_found)
         text_append(text, "; the plan's module has %lld instructions, this one %d", (long long)count,
-                    whole->canonical->instruction_count);
+                    primary->canonical->instruction_count);
 }

@@ -11,16 +11,16 @@
 #include "propagation/plan/plan.h"
 
 /* Returns the value of $.module.structure, or NULL without memory. */
-json_t *plan_structure_to_json(const PlanContext *whole);
+json_t *plan_structure_to_json(const PlanContext *primary);
 
 /* Renames the keys that stages of earlier versions have: lists, exceptions, boxing. */
 AmStatus plan_rename_keys(json_t *root, AmError *error);
 
-/* Renumbers the parsed plan `root` for `whole` if their structure hashes agree and their sha256 differ.
+/* Renumbers the parsed plan `root` for `primary` if their structure hashes agree and their sha256 differ.
  * AM_ERROR_INPUT names a faulty $.module.structure. */
-AmStatus plan_adapt(json_t *root, const PlanContext *whole, const char *source, AmError *error);
+AmStatus plan_adapt(json_t *root, const PlanContext *primary, const char *source, AmError *error);
 
-/* Appends the first difference between the plan's module and `whole` that the plan can show. */
-void plan_append_difference(Text *text, const json_t *root, const PlanContext *whole);
+/* Appends the first difference between the plan's module and `primary` that the plan can show. */
+void plan_append_difference(Text *text, const json_t *root, const PlanContext *primary);
 
 #endif

@@ -14,11 +14,11 @@
 #include "lowering/plan_file/instruction_names.h"
 
 typedef struct NameWriter {
-    const PlanContext *whole; /* of the plan's numbers */
+    const PlanContext *primary; /* of the plan's numbers */
     const PlanContext
-        *layers;            /* in which the layers are apart: `whole`, or the context that splits its loops */
-    const int32_t *origins; /* [instruction of `layers`]: that of `whole`; NULL: the same */
-    int32_t *entry_place;   /* [instruction of `whole`]: the entry's instruction that it is part of, or -1 */
+        *layers; /* in which the layers are apart: `primary`, or the context that splits its loops */
+    const int32_t *origins; /* [instruction of `layers`]: that of `primary`; NULL: the same */
+    int32_t *entry_place; /* [instruction of `primary`]: the entry's instruction that it is part of, or -1 */
     InstructionNames names;
     json_t *instructions, *borders;
 } NameWriter;
@@ -59,21 +59,21 @@ AmStatus plan_names_prepare(PlanContext *source, PlanRewrites rewriting, AmError
 
 /* Finds the context with separate layers. Returns false where there is none. */
 static bool find_layers(NameWriter *self) {
-    const PlanContext *whole = self->whole;
-    self->layers = whole;
-    if (whole->rewriting.splits_layers) return true;
-    PlanRewrites wanted = whole->rewriting;
+    const PlanContext *primary = self->primary;
+    self->layers = primary;
+    if (primary->rewriting.splits_layers) return true;
+    PlanRewrites wanted = primary->rewriting;
     wanted.splits_layers = true;
-    for (const PlanContext *made = plan_context_source(whole)->rewritten; made; made = made->next_split)
+    for (const PlanContext *made = plan_context_source(primary)->rewritten; made; made = made->next_split)
         if (plan_rewriting_equal(made->rewriting, wanted)) self->layers = made;
-    if (self->layers != whole && plan_rewriting_is_none(whole->rewriting))
+    if (self->layers != primary && plan_rewriting_is_none(primary->rewriting))
         self->origins = self->layers->layer_map->origins;
-    return self->layers != whole;
+    return self->layers != primary;
 }
 
 /* Marks the instructions of a computation, and of those that it calls, as part of one of the entry. */
 static void mark_part(NameWriter *self, int32_t computation, int32_t part) {
-    const IrModule *module = self->whole->canonical;
+    const IrModule *module = self->primary->canonical;
     const IrComputation *called = &module->computations[computation];
     for (int32_t i = called->first; i < called->first + called->count; i++) {
         if (self->entry_place[i] >= 0) continue;
@@ -90,15 +90,15 @@ static void add_row(const NameWriter *self, json_t *rows, json_int_t number, int
     text_free(&name);
 }
 
-/* Adds a row for an instruction of `whole`: one for each layer where a loop has it. */
+/* Adds a row for an instruction of `primary`: one for each layer where a loop has it. */
 static void add_instruction(const NameWriter *self, const json_t *value) {
-    const PlanContext *whole = self->whole;
+    const PlanContext *primary = self->primary;
     json_int_t number = json_integer_value(value);
-    if (!json_is_integer(value) || number < 0 || number >= whole->canonical->instruction_count) return;
-    if (self->layers == whole && number < self->names.count)
+    if (!json_is_integer(value) || number < 0 || number >= primary->canonical->instruction_count) return;
+    if (self->layers == primary && number < self->names.count)
         add_row(self, self->instructions, number, (int32_t)number);
     if (!self->origins) return;
-    const IrInstruction *named = &whole->canonical->instructions[number];
+    const IrInstruction *named = &primary->canonical->instructions[number];
     for (int32_t i = 0; i < self->names.count; i++) {
         const IrInstruction *made = &self->layers->canonical->instructions[i];
         if (self->origins[i] == number && made->opcode == named->opcode &&
@@ -111,8 +111,8 @@ static void add_border(const NameWriter *self, const json_t *value) {
     json_int_t number = json_integer_value(value), before = -1;
     const json_t *last = json_array_get(self->borders, json_array_size(self->borders) - 1);
     if (last) before = json_integer_value(json_array_get(last, 0));
-    if (number == before || number <= 0 || number >= self->whole->rules->entry_count) return;
-    if (self->layers != self->whole && !self->origins) return;
+    if (number == before || number <= 0 || number >= self->primary->rules->entry_count) return;
+    if (self->layers != self->primary && !self->origins) return;
     int32_t next = instruction_names_at_or_after(&self->names, self->origins ? 0 : (int32_t)number);
     while (next >= 0 && (self->origins ? self->entry_place[self->origins[next]] : next) < number)
         next = instruction_names_at_or_after(&self->names, next + 1);
@@ -156,16 +156,16 @@ static AmStatus write_names(NameWriter *self, json_t **names, const json_t *stag
     const json_t *stage;
     size_t s;
     if (!find_layers(self)) {
-        TRY(parameter_keys_make(&keys, arena, self->whole->roles, error));
+        TRY(parameter_keys_make(&keys, arena, self->primary->roles, error));
         if (!parameter_keys_have_layers(&keys)) return AM_OK;
     }
     TRY(plan_names_hash_parameters(hex, arena, self->layers, error));
     TRY(instruction_names_make(&self->names, arena, self->layers, error));
-    const IrModule *module = self->whole->canonical;
+    const IrModule *module = self->primary->canonical;
     self->entry_place = ARENA_ARRAY(arena, int32_t, module->instruction_count + 1);
     if (!self->entry_place) return am_fail_memory(error, module->instruction_count);
     for (int32_t i = 0; i < module->instruction_count; i++) self->entry_place[i] = -1;
-    for (int32_t i = 0; i < self->whole->rules->entry_count; i++) {
+    for (int32_t i = 0; i < self->primary->rules->entry_count; i++) {
         self->entry_place[i] = i;
         for (int32_t k = 0; k < module->instructions[i].called_count; k++)
             mark_part(self, module->instructions[i].called[k], i);
@@ -178,9 +178,10 @@ static AmStatus write_names(NameWriter *self, json_t **names, const json_t *stag
     return *names ? AM_OK : am_fail_memory(error, self->names.count);
 }
 
-AmStatus plan_names_to_json(json_t **names, const json_t *stages, const PlanContext *whole, AmError *error) {
+AmStatus plan_names_to_json(json_t **names, const json_t *stages, const PlanContext *primary,
+                            AmError *error) {
     Arena arena = {0};
-    NameWriter self = {.whole = whole};
+    NameWriter self = {.primary = primary};
     *names = NULL;
     AmStatus status = write_names(&self, names, stages, &arena, error);
     arena_free(&arena);

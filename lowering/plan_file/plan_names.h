@@ -24,9 +24,9 @@
 AmStatus plan_names_prepare(PlanContext *source, PlanRewrites rewriting, AmError *error);
 
 /* Sets `*names` to the names of the numbers in `stages` (the caller's reference), which are by the
- * instructions of `whole`; NULL: the module has no layers. A loop's instructions have names if
+ * instructions of `primary`; NULL: the module has no layers. A loop's instructions have names if
  * plan_context_rewrite() has split its layers before. */
-AmStatus plan_names_to_json(json_t **names, const json_t *stages, const PlanContext *whole, AmError *error);
+AmStatus plan_names_to_json(json_t **names, const json_t *stages, const PlanContext *primary, AmError *error);
 
 /* Rewrites the parsed plan `root`, if it is of another module with the same parameters by its names, so that
  * it is of the module in `source`, whose loops over layers it splits. The same if it is of this module, but

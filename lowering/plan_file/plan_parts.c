@@ -78,8 +78,8 @@ const char *plan_axes_text(Arena *arena, const json_t *axes) {
 const IrInstruction *plan_class_instruction(const PlanContext *context, const DimensionClass *class) {
     int32_t index =
         class->named_by_parameter ? context->roles->parameters[class->number].instruction : class->number;
-    if (!class->named_by_parameter && context->whole)
-        return &context->whole->canonical->instructions[index % context->whole->rules->count];
+    if (!class->named_by_parameter && context->primary)
+        return &context->primary->canonical->instructions[index % context->primary->rules->count];
     return &context->canonical->instructions[index];
 }
 

@@ -206,7 +206,7 @@ static AmStatus read_relaxations(const PlanReader *self, uint32_t *relaxations, 
 /* Collects the saved operators across stages, each of which is in a recomputed range (`is_in_range`). */
 static AmStatus collect_saved(PlanReader *self, const json_t *stages, bool *is_in_range) {
     PlanRecomputation *recomputed = &self->recomputed;
-    int32_t count = plan_context_whole(self->context)->rules->entry_count;
+    int32_t count = plan_context_primary(self->context)->rules->entry_count;
     const json_t *stage;
     size_t capacity = 0, s;
     json_array_foreach(stages, s, stage) capacity += json_array_size(json_object_get(stage, "saved"));
@@ -236,7 +236,7 @@ static AmStatus collect_saved(PlanReader *self, const json_t *stages, bool *is_i
 static AmStatus collect_recomputed(PlanReader *self, const json_t *root) {
     const json_t *stages = json_object_get(root, "stages"), *stage, *pair;
     PlanRecomputation *recomputed = &self->recomputed;
-    int32_t count = plan_context_whole(self->context)->rules->entry_count;
+    int32_t count = plan_context_primary(self->context)->rules->entry_count;
     size_t capacity = 0, s, k;
     json_array_foreach(stages, s, stage) capacity += json_array_size(json_object_get(stage, "recompute"));
     if (capacity > (size_t)count)
@@ -260,7 +260,7 @@ static AmStatus collect_recomputed(PlanReader *self, const json_t *root) {
 }
 
 /* Reads the micro-batches, and finds the context in which the plan's names are to be read. */
-static AmStatus read_micro_batches(PlanReader *self, PlanContext *whole, json_t *root) {
+static AmStatus read_micro_batches(PlanReader *self, PlanContext *primary, json_t *root) {
     MicroBatchSettings settings = {0};
     int64_t micro_batches;
     TRY(json_get_integer(&micro_batches, root, "micro_batches", 1, MICRO_BATCHES_MOST, self->source, "$",
@@ -271,7 +271,7 @@ static AmStatus read_micro_batches(PlanReader *self, PlanContext *whole, json_t 
     self->plan->micro_batches = settings.micro_batches = (int32_t)micro_batches;
     settings.separate_backward = json_array_size(json_object_get(root, "stages")) > 1;
     AmError own = {0};
-    AmStatus status = plan_context_for(&self->context, whole, &settings, &own);
+    AmStatus status = plan_context_for(&self->context, primary, &settings, &own);
     if (status == AM_ERROR_INFEASIBLE)
         return am_fail(self->error, AM_ERROR_INPUT, self->source, "$.micro_batches: %s", own.text);
     if (status != AM_OK) {
@@ -334,26 +334,26 @@ static AmStatus read_rewriting_key(PlanReader *self, bool *is_set, json_t *objec
 
 /* Replaces the context by that of the module as the plan rewrites it. The module of another plan is refused
  * by read_module(). */
-static AmStatus read_rewriting(PlanReader *self, PlanContext **whole, json_t *root) {
+static AmStatus read_rewriting(PlanReader *self, PlanContext **primary, json_t *root) {
     static const char *const keys[] = {"layers", "recomputation", "attention", NULL};
     json_t *object = json_object_get(root, "rewriting");
     const char *sha256 = json_string_value(json_object_get(json_object_get(root, "module"), "sha256"));
     PlanRewrites rewriting = {0};
-    if ((*whole)->source) *whole = (*whole)->source;
-    self->context = *whole;
+    if ((*primary)->source) *primary = (*primary)->source;
+    self->context = *primary;
     if (!object) return AM_OK;
     if (!json_is_object(object)) return plan_reader_refuse(self, "$.rewriting", "expected an object");
     TRY(json_only_keys(object, keys, self->source, "$.rewriting", self->error));
     TRY(read_rewriting_key(self, &rewriting.splits_layers, object, "layers", "split"));
     TRY(read_rewriting_key(self, &rewriting.undoes_recomputation, object, "recomputation", "undone"));
     TRY(read_rewriting_key(self, &rewriting.fuses_attention, object, "attention", "fused"));
-    if (!sha256 || strcmp(sha256, (*whole)->sha256) != 0) return AM_OK;
+    if (!sha256 || strcmp(sha256, (*primary)->sha256) != 0) return AM_OK;
     AmError own = {0};
-    AmStatus status = plan_context_rewrite(whole, *whole, rewriting, &own);
+    AmStatus status = plan_context_rewrite(primary, *primary, rewriting, &own);
     if (status == AM_ERROR_INFEASIBLE)
         return am_fail(self->error, AM_ERROR_INPUT, self->source, "$.rewriting: %s", own.text);
     if (status != AM_OK && self->error) *self->error = own;
-    self->context = *whole;
+    self->context = *primary;
     return status;
 }
 
@@ -369,7 +369,7 @@ static AmStatus carry_names(PlanReader *self, json_t *root, PlanContext *source)
     return AM_OK;
 }
 
-static AmStatus read_plan(PlanReader *self, PlanContext *whole, json_t *root) {
+static AmStatus read_plan(PlanReader *self, PlanContext *primary, json_t *root) {
     static const char *const keys[] = {"format",        "automap_version", "module",    "cluster",
                                        "micro_batches", "schedule",        "stages",    "relaxations",
                                        "parameters",    "decisions",       "predicted", "search",
@@ -381,12 +381,12 @@ static AmStatus read_plan(PlanReader *self, PlanContext *whole, json_t *root) {
     TRY(json_only_keys(root, keys, self->source, "$", self->error));
     TRY(json_get_string(&version, root, "automap_version", self->source, "$", self->error));
     TRY(plan_rename_keys(root, self->error));
-    TRY(plan_adapt(root, plan_context_source(whole), self->source, self->error));
-    TRY(carry_names(self, root, whole->source ? whole->source : whole));
-    TRY(read_rewriting(self, &whole, root));
+    TRY(plan_adapt(root, plan_context_source(primary), self->source, self->error));
+    TRY(carry_names(self, root, primary->source ? primary->source : primary));
+    TRY(read_rewriting(self, &primary, root));
     TRY(read_module(self, root));
     TRY(read_cluster(self, root));
-    TRY(read_micro_batches(self, whole, root));
+    TRY(read_micro_batches(self, primary, root));
     TRY(json_get_string(&self->plan->schedule, root, "schedule", self->source, "$", self->error));
     TRY(json_get_array(&stages, root, "stages", self->source, "$", self->error));
     TRY(plan_reader_stages(self, stages));

@@ -165,7 +165,7 @@ static AmStatus read_axis_priorities(const PlanReader *self, PlanStage *stage, j
 static AmStatus read_instruction(const PlanReader *self, int64_t *instruction, json_t *object,
                                  const char *where) {
     TRY(json_get_integer(instruction, object, "instruction", 0,
-                         plan_context_whole(self->context)->rules->count - 1, self->source, where,
+                         plan_context_primary(self->context)->rules->count - 1, self->source, where,
                          self->error));
     *instruction = plan_instruction_of(self->context, (int32_t)*instruction);
     return *instruction < 0
@@ -270,7 +270,7 @@ static AmStatus read_reshard(const PlanReader *self, PlanStage *stage, json_t *l
 
 static AmStatus read_ranges(const PlanReader *self, PlanStage *stage, const json_t *ranges, bool *covered,
                             const char *where) {
-    int32_t count = plan_context_whole(self->context)->rules->entry_count;
+    int32_t count = plan_context_primary(self->context)->rules->entry_count;
     stage->range_count = (int32_t)json_array_size(ranges);
     if (stage->range_count > count)
         return plan_reader_refuse(self, where, "more ranges than the module has instructions");
@@ -354,7 +354,7 @@ static AmStatus read_stage(const PlanReader *self, PlanStage *stage, json_t *obj
 
 AmStatus plan_reader_stages(const PlanReader *self, const json_t *stages) {
     Plan *plan = self->plan;
-    int32_t instructions = plan_context_whole(self->context)->rules->entry_count;
+    int32_t instructions = plan_context_primary(self->context)->rules->entry_count;
     plan->stage_count = (int32_t)json_array_size(stages);
     if (plan->stage_count < 1 || plan->stage_count > instructions)
         return plan_reader_refuse(self, "$.stages",

@@ -169,10 +169,10 @@ static AmStatus make_document(json_t **root, const Plan *plan, const PlanContext
         plan->cluster_sha256, "description", plan->cluster_description, "micro_batches", plan->micro_batches,
         "schedule", plan->schedule, "stages", stages, "relaxations", relaxations, "parameters", parameters,
         "decisions", decisions, "predicted", predicted_to_json(plan), "search", search_to_json(plan));
-    const PlanContext *whole = plan_context_whole(context);
-    json_t *rewriting = plan_rewriting_to_json(whole->rewriting);
+    const PlanContext *primary = plan_context_primary(context);
+    json_t *rewriting = plan_rewriting_to_json(primary->rewriting);
     /* The instruction numbers of a rewritten module are not those of a module that can be read. */
-    json_t *structure = object && !rewriting ? plan_structure_to_json(whole) : NULL;
+    json_t *structure = object && !rewriting ? plan_structure_to_json(primary) : NULL;
     if (!object || (!structure && !rewriting)) {
         json_decref(object);
         json_decref(rewriting);
@@ -194,7 +194,7 @@ static AmStatus make_named(json_t **root, const Plan *plan, const PlanContext *c
     json_t *document, *names;
     TRY(make_document(&document, plan, context, parameters, decisions, error));
     AmStatus status =
-        plan_names_to_json(&names, json_object_get(document, "stages"), plan_context_whole(context), error);
+        plan_names_to_json(&names, json_object_get(document, "stages"), plan_context_primary(context), error);
     if (names) json_object_set_new(document, "names", names);
     if (status == AM_OK) *root = document;
     else json_decref(document);

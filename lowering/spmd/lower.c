@@ -622,7 +622,7 @@ static AmStatus lower_stage(Program **program, Arena *arena, const PlanContext *
                      .assignment = assignment,
                      .stages = stages,
                      .device = device,
-                     .fuses_rows = plan_context_whole(context)->unfused != NULL,
+                     .fuses_rows = plan_context_primary(context)->unfused != NULL,
                      .newest = ARENA_ARRAY(&scratch, int32_t, context->rules->count + 1)};
     if (!self.newest) return am_fail_memory(error, context->rules->count);
     for (int32_t i = 0; i < context->rules->count; i++) self.newest[i] = -1;

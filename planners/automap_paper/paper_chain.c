@@ -204,7 +204,7 @@ static AmStatus find_pivots(PaperChainBuilder *self, Arena *scratch, AmError *er
         at.weights += weights[i];
         at.kept_bytes += self->kept[i];
     }
-    chain->whole = at;
+    chain->end = at;
     if (products > 1) return AM_OK;
     return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source,
                    "too few forward operators for a pipeline");

@@ -42,8 +42,8 @@ static inline double paper_iteration_seconds(const PaperPivot *pivot) {
 typedef struct PaperChain {
     PaperPivot *pivots; /* [count], by instruction */
     int32_t count;
-    PaperPivot whole; /* the end of the module */
-    int32_t parts;    /* of the batch; a device has one in an iteration */
+    PaperPivot end; /* the end of the module */
+    int32_t parts;  /* of the batch; a device has one in an iteration */
 } PaperChain;
 
 /* Builds the chain of the module as read, whose micro-batches `devices` devices share. Allocates in

@@ -56,7 +56,7 @@ static double iteration_seconds(const PipelineCutter *self, const Stage *stage, 
 static size_t ordinal_of(const PipelineCutter *self, const PaperPivot *pivot) {
     const PaperChain *chain = self->shared.chain;
     if (pivot == &nothing) return 0;
-    return pivot == &chain->whole ? (size_t)chain->count + 1 : (size_t)(pivot - chain->pivots) + 1;
+    return pivot == &chain->end ? (size_t)chain->count + 1 : (size_t)(pivot - chain->pivots) + 1;
 }
 
 /* Returns the seconds of a stage's all-reduce of gradients. They are computed once for each pair of cuts,
@@ -99,7 +99,7 @@ static int32_t list_stages(const PipelineCutter *self, Stage *stages, const Pape
     Stage stage = {.first = &nothing};
     for (int32_t k = 0; k <= count; k++) {
         bool is_last = k == count;
-        stage.end = is_last ? &self->shared.chain->whole : &self->shared.chain->pivots[cuts[k].pivot];
+        stage.end = is_last ? &self->shared.chain->end : &self->shared.chain->pivots[cuts[k].pivot];
         stage.end_device = is_last ? self->cluster->device_count : cuts[k].device;
         stages[k] = stage;
         stage.first = stage.end;
@@ -190,7 +190,7 @@ static bool is_legal(const PipelineCutter *self, int32_t pivot) {
     const PaperChain *chain = self->shared.chain;
     int32_t weights = chain->pivots[pivot].weights, before = last ? chain->pivots[last->pivot].weights : 0;
     int32_t device = last ? last->device : 0;
-    return weights > before && weights < chain->whole.weights && self->device_of[pivot] > device;
+    return weights > before && weights < chain->end.weights && self->device_of[pivot] > device;
 }
 
 /* Masks the pivots that cannot be the next cut. If none can, the last pivot of the window stays, as a stage
@@ -340,7 +340,7 @@ static AmStatus fill_window(PipelineCutter *self, Window *window, int32_t bounda
 
 static AmStatus find_windows(PipelineCutter *self, AmError *error) {
     const PaperChain *chain = self->shared.chain;
-    double all = paper_iteration_seconds(&chain->whole);
+    double all = paper_iteration_seconds(&chain->end);
     for (int32_t p = 0; p < chain->count; p++) {
         double part = all > 0 ? paper_iteration_seconds(&chain->pivots[p]) / all : 0;
         self->device_of[p] = (int32_t)lround(part * self->cluster->device_count);
@@ -410,7 +410,7 @@ AmStatus paper_pipeline_create(PaperPipeline **pipeline, Arena *arena, const Pap
     self->reduced = arena_alloc(arena, sizeof *self->reduced * ends * ends);
     if (arena->failed) return am_fail_memory(error, chain->count);
     double iteration =
-        paper_iteration_seconds(&chain->whole) * chain->parts / micro_batches / cluster->device_count;
+        paper_iteration_seconds(&chain->end) * chain->parts / micro_batches / cluster->device_count;
     self->shared.unit = iteration > 0 ? iteration * micro_batches : 1;
     TRY(find_windows(self, error));
     TRY(find_topologies(self, error));

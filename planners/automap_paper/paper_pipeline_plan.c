@@ -34,7 +34,7 @@ static AmStatus make_stage(PlanStage *stage, Arena *arena, const PlanContext *co
 
 static AmStatus make_stages(Plan *plan, Arena *arena, const PlanContext *context, const Cluster *cluster,
                             const PaperStageCuts *cuts, AmError *error) {
-    int32_t end = plan_context_whole(context)->rules->entry_count;
+    int32_t end = plan_context_primary(context)->rules->entry_count;
     plan->stage_count = cuts->count + 1;
     plan->stages = ARENA_ARRAY(arena, PlanStage, plan->stage_count);
     if (!plan->stages) return am_fail_memory(error, (int64_t)sizeof *plan->stages * plan->stage_count);

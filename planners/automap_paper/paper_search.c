@@ -16,7 +16,7 @@ typedef struct PaperSearch {
     SearchResult *result;
     PaperReport *report;
     Arena *arena;
-    PlanContext *whole;
+    PlanContext *primary;
     const Cluster *cluster;
     const SearchOptions *options;
     const MicroBatchSettings *settings;
@@ -60,7 +60,7 @@ static AmStatus find_mesh(const PaperSearch *self, Mesh *mesh, AmError *error) {
 /* Puts the class of a parameter's dimension at the end of an axis priority, once. */
 static AmStatus append_class(PlanAxisPriority *priority, int32_t *capacity, const PaperSearch *self,
                              LinkageMember member, AmError *error) {
-    const PlanContext *context = self->whole;
+    const PlanContext *context = self->primary;
     int32_t instruction = context->roles->parameters[member.parameter].instruction;
     int32_t class = classes_of(context->classes, context->rules, instruction, member.dimension);
     if (class < 0) return AM_OK;
@@ -74,10 +74,11 @@ static AmStatus append_class(PlanAxisPriority *priority, int32_t *capacity, cons
 
 /* Appends the batch to an axis: the first dimension of every data input that has one. */
 static AmStatus append_batch(PlanAxisPriority *priority, const PaperSearch *self, AmError *error) {
-    const IrRoles *roles = self->whole->roles;
+    const IrRoles *roles = self->primary->roles;
     int32_t capacity = 0;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
-        const IrShape *shape = &self->whole->canonical->instructions[roles->parameters[p].instruction].shape;
+        const IrShape *shape =
+            &self->primary->canonical->instructions[roles->parameters[p].instruction].shape;
         if (roles->parameters[p].role == IR_ROLE_DATA && shape->type != DTYPE_TUPLE && shape->rank > 0)
             TRY(append_class(priority, &capacity, self, (LinkageMember){p, 0}, error));
     }
@@ -91,7 +92,7 @@ static AmStatus make_stage(const PaperSearch *self, PlanStage *stage, const Pape
     stage->ranges = arena_alloc(self->arena, sizeof *stage->ranges);
     if (self->arena->failed) return am_fail_memory(error, count);
     for (int32_t d = 0; d < count; d++) stage->devices[d] = d;
-    stage->ranges[0][1] = self->whole->rules->entry_count;
+    stage->ranges[0][1] = self->primary->rules->entry_count;
     stage->range_count = 1;
     for (int32_t axis = 0; axis < last; axis++) TRY(append_batch(&stage->axis_priorities[axis], self, error));
     for (int32_t d = 0; d < partition->dimension_count; d++)
@@ -121,7 +122,7 @@ static AmStatus report_partition(PaperSearch *self, const PaperPartition *partit
         if (partition->best.status[d] == 1) members[count++] = partition->dimensions[d];
     }
     report->dimensions = members;
-    TRY(strict_groups(&groups, self->arena, self->whole, report->axis_size, roots, error));
+    TRY(strict_groups(&groups, self->arena, self->primary, report->axis_size, roots, error));
     report->maximum = groups->best_partitioned;
     report->is_exact = groups->best_is_exact;
     return AM_OK;
@@ -153,16 +154,16 @@ static AmStatus search_partition(PaperSearch *self, AmError *error) {
                        plan_space_name(options->kind));
     TRY(find_mesh(self, &stage->mesh, error));
     self->report->partition.axis_size = stage->mesh.axes[stage->mesh.axis_count - 1].size;
-    TRY(paper_partition_create(&partition, self->arena, self->whole, self->report->partition.axis_size, roots,
-                               error));
+    TRY(paper_partition_create(&partition, self->arena, self->primary, self->report->partition.axis_size,
+                               roots, error));
     TRY(paper_learn(&self->report->learning, &partition->base, options->kind, options, error));
     if (!partition->has_best && self->report->learning.end == PAPER_INTERRUPTED)
         return am_fail(error, AM_INTERRUPTED, "", "interrupted before there was a strategy");
     if (!partition->has_best)
-        return am_fail(error, AM_ERROR_INFEASIBLE, self->whole->module->source,
+        return am_fail(error, AM_ERROR_INFEASIBLE, self->primary->module->source,
                        "all %lld episodes ended in a conflict", (long long)partition->conflicts);
     double start = clock_seconds();
-    search_describe_plan(plan, self->whole, self->cluster, options);
+    search_describe_plan(plan, self->primary, self->cluster, options);
     TRY(make_stage(self, stage, partition, error));
     plan->stages = stage;
     TRY(price_plan(self, plan, error));
@@ -173,7 +174,7 @@ static AmStatus search_partition(PaperSearch *self, AmError *error) {
 /* ---- pipelines ---- */
 
 static AmStatus count_micro_batches(const PaperSearch *self, int32_t *micro_batches, AmError *error) {
-    int64_t batch = micro_batches_limit(self->whole), count = self->settings->micro_batches;
+    int64_t batch = micro_batches_limit(self->primary), count = self->settings->micro_batches;
     if (count == 0) count = batch / PAPER_MICRO_BATCH;
     if (count < 1) count = 1;
     *micro_batches = (int32_t)count;
@@ -185,7 +186,7 @@ static AmStatus count_micro_batches(const PaperSearch *self, int32_t *micro_batc
 static AmStatus report_cuts(PaperSearch *self, const PaperPipeline *pipeline, AmError *error) {
     PaperReport *report = self->report;
     const PaperChain *chain = pipeline->chain;
-    double all = paper_iteration_seconds(&chain->whole);
+    double all = paper_iteration_seconds(&chain->end);
     report->pipeline.cut_count = pipeline->stage_count - 1;
     report->pipeline.pivot_count = pipeline->pivot_count;
     report->pipeline.candidate_count = chain->count;
@@ -195,7 +196,7 @@ static AmStatus report_cuts(PaperSearch *self, const PaperPipeline *pipeline, Am
         return am_fail_memory(error, (int64_t)sizeof *report->pipeline.cuts * report->pipeline.cut_count);
     for (int32_t k = 0; k < report->pipeline.cut_count; k++) {
         const PaperPivot *pivot = &chain->pivots[pipeline->best[k].pivot];
-        const IrInstruction *instruction = &self->whole->canonical->instructions[pivot->instruction];
+        const IrInstruction *instruction = &self->primary->canonical->instructions[pivot->instruction];
         PaperCutReport *cut = &report->pipeline.cuts[k];
         *cut = (PaperCutReport){.instruction = pivot->instruction,
                                 .device = pipeline->best[k].device,
@@ -203,7 +204,7 @@ static AmStatus report_cuts(PaperSearch *self, const PaperPipeline *pipeline, Am
                                 .crossing = pivot->crossing,
                                 .name = instruction->name,
                                 .op_name = instruction->op_name};
-        paper_chain_layers(&cut->before, &cut->after, self->whole, pivot->instruction);
+        paper_chain_layers(&cut->before, &cut->after, self->primary, pivot->instruction);
     }
     return AM_OK;
 }
@@ -224,7 +225,7 @@ static AmStatus price_pipeline(PaperSearch *self, const PaperPipeline *pipeline,
     if (paper_pipeline_is_tight(pipeline)) cuts.storage = PAPER_STORAGE;
     settings.micro_batches = pipeline->micro_batches;
     settings.separate_backward = true;
-    TRY(plan_context_for(&context, self->whole, &settings, error));
+    TRY(plan_context_for(&context, self->primary, &settings, error));
     for (int32_t k = 0; k < cuts.count; k++) {
         instructions[k] = self->report->pipeline.cuts[k].instruction;
         devices[k] = self->report->pipeline.cuts[k].device;
@@ -254,7 +255,7 @@ static AmStatus search_pipeline(PaperSearch *self, AmError *error) {
     if (options->request->space.mesh)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--objective paper deals devices to stages by their arithmetic: no --mesh");
-    TRY(paper_chain_build(&chain, self->arena, self->whole, self->cluster, report->pipeline.micro_batches,
+    TRY(paper_chain_build(&chain, self->arena, self->primary, self->cluster, report->pipeline.micro_batches,
                           self->cluster->device_count / self->cluster->server_count, error));
     TRY(paper_pipeline_create(&pipeline, self->arena, chain, self->cluster, report->pipeline.micro_batches,
                               options->request->constraints.memory_fraction, error));
@@ -289,7 +290,7 @@ static AmStatus refuse_options(const SearchOptions *options, AmError *error) {
                    searcher_name(options->searcher));
 }
 
-AmStatus paper_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+AmStatus paper_search(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
                       const SearchOptions *options, const MicroBatchSettings *settings, AmError *error) {
     double start = clock_seconds();
     *result = (SearchResult){.model_gap = NAN};
@@ -300,7 +301,7 @@ AmStatus paper_search(SearchResult *result, Arena *arena, PlanContext *whole, co
     if (!report) return am_fail_memory(error, (int64_t)sizeof *report);
     *report = (PaperReport){.space = options->kind};
     result->paper = report;
-    PaperSearch self = {result, report, arena, whole, cluster, options, settings};
+    PaperSearch self = {result, report, arena, primary, cluster, options, settings};
     TRY(refuse_options(options, error));
     bool is_partition = options->kind == SPACE_OPERATOR || options->kind == SPACE_DATA;
     if (!is_partition && options->kind != SPACE_PIPELINE)

@@ -57,7 +57,7 @@ typedef struct PaperReport {
  * settings->micro_batches 0 have micro-batches of PAPER_MICRO_BATCH examples, as the paper's. result->paper
  * is set. Otherwise as plan_search(). */
 #define PAPER_MICRO_BATCH 16
-AmStatus paper_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+AmStatus paper_search(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
                       const SearchOptions *options, const MicroBatchSettings *settings, AmError *error);
 
 /* Returns the report as an object (the caller's reference), and for readers. */

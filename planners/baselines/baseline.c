@@ -101,10 +101,10 @@ AmStatus baseline_megatron(const StageProblem *problem, int32_t axis, AxisPlan *
  * weight: the dimension is then one of features, such as the input width of a perceptron, while positions are
  * used at most in a table lookup. The module without micro-batches decides: their loops hide the products. */
 static bool is_of_features(const PlanContext *context, int32_t parameter) {
-    const PlanContext *whole = plan_context_whole(context);
-    const Rules *rules = whole->rules;
-    const Classes *classes = whole->classes;
-    int32_t class = classes_of(classes, rules, whole->roles->parameters[parameter].instruction, 1);
+    const PlanContext *primary = plan_context_primary(context);
+    const Rules *rules = primary->rules;
+    const Classes *classes = primary->classes;
+    int32_t class = classes_of(classes, rules, primary->roles->parameters[parameter].instruction, 1);
     if (class < 0 || classes->classes[class].weight_count == 0) return false;
     for (int32_t i = 0; i < rules->entry_count; i++)
         for (int32_t f = 0; f < rules->rules[i].factor_count; f++) {
@@ -112,7 +112,7 @@ static bool is_of_features(const PlanContext *context, int32_t parameter) {
             bool is_summed = factor->kind == FACTOR_REDUCTION && rules->rules[i].operand_count == 2;
             if (!is_summed || classes->class_of_factor[classes->first_factor[i] + f] != class) continue;
             bool is_product = factor->dimension[0] >= 0 && factor->dimension[1] >= 0;
-            if (is_product && layer_weight_of(whole, i)[0]) return true;
+            if (is_product && layer_weight_of(primary, i)[0]) return true;
         }
     return false;
 }

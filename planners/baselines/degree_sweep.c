@@ -63,7 +63,7 @@ typedef struct SweepTask {
 } SweepTask;
 
 typedef struct DegreeSweep {
-    const PlanContext *whole;
+    const PlanContext *primary;
     const Cluster *cluster;
     const SweepOptions *options;
     int64_t batch;
@@ -82,9 +82,9 @@ static AmStatus open_context(const DegreeSweep *self, SweepContext *context, AmE
     const MicroBatchSettings settings = {.micro_batches = context->micro_batches,
                                          .relaxations = self->options->relaxations,
                                          .separate_backward = context->has_stages};
-    context->context = self->whole;
+    context->context = self->primary;
     if (context->micro_batches > 1) {
-        TRY(plan_context_split(&context->owned, self->whole, &settings, error));
+        TRY(plan_context_split(&context->owned, self->primary, &settings, error));
         context->context = context->owned;
     }
     return schedule_alternates(&context->alternates, &context->arena, context->context, error);
@@ -134,7 +134,7 @@ static AmStatus find_cuts(DegreeSweep *self, int32_t chunks, Arena *arena, AmErr
     for (int32_t stages = 2; stages <= STAGES_MOST / chunks; stages++) {
         SweepCuts *cuts = &self->cuts[chunks][stages];
         if (self->cluster->device_count % stages != 0) continue;
-        TRY(even_pipeline_cuts(cuts->cuts, &cuts->found, self->whole, stages, chunks, error));
+        TRY(even_pipeline_cuts(cuts->cuts, &cuts->found, self->primary, stages, chunks, error));
     }
     return AM_OK;
 }
@@ -355,7 +355,7 @@ static AmStatus collect_rows(Sweep *result, const DegreeSweep *self, Arena *aren
 static AmStatus run_all(Sweep *result, DegreeSweep *self, Arena *arena, AmError *error) {
     const SweepOptions *options = self->options;
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS], devices = self->cluster->device_count;
-    int32_t count = micro_batches_numbers(numbers, self->whole, options->micro_batches);
+    int32_t count = micro_batches_numbers(numbers, self->primary, options->micro_batches);
     for (int32_t k = 0; k < 2 * count; k++)
         self->contexts[self->context_count++] =
             (SweepContext){.micro_batches = numbers[k / 2], .has_stages = k % 2 == 1};
@@ -381,17 +381,17 @@ static AmStatus run_all(Sweep *result, DegreeSweep *self, Arena *arena, AmError 
     return collect_rows(result, self, arena, error);
 }
 
-AmStatus sweep(Sweep *result, Arena *arena, const PlanContext *whole, const Cluster *cluster,
+AmStatus sweep(Sweep *result, Arena *arena, const PlanContext *primary, const Cluster *cluster,
                const SweepOptions *options, AmError *error) {
     double start = clock_seconds();
     DegreeSweep *self = ARENA_ARRAY(arena, DegreeSweep, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
-    *self = (DegreeSweep){.whole = whole,
+    *self = (DegreeSweep){.primary = primary,
                           .cluster = cluster,
                           .options = options,
-                          .batch = micro_batches_limit(whole),
+                          .batch = micro_batches_limit(primary),
                           .scratch = scratch_create()};
-    *result = (Sweep){.module_name = whole->canonical->name,
+    *result = (Sweep){.module_name = primary->canonical->name,
                       .cluster_name = cluster->name,
                       .device_count = cluster->device_count,
                       .batch = self->batch};
@@ -417,10 +417,10 @@ static AmStatus rebuild(DegreeSweep *self, SweepTask *task, Plan *plan, AmError 
     if (task->row.reason) return am_fail(error, AM_ERROR_INFEASIBLE, "", "%s", task->row.reason);
     TRY(simulate_strategy(self, task, plan, &simulation, error));
     TRY(simulation_predict(plan, task->scratch, simulation, error));
-    return rank_memory_predict(plan, task->scratch, self->whole, self->cluster, NULL, error);
+    return rank_memory_predict(plan, task->scratch, self->primary, self->cluster, NULL, error);
 }
 
-AmStatus sweep_plan(Plan **plan, Arena *arena, PlanContext *whole, const Cluster *cluster,
+AmStatus sweep_plan(Plan **plan, Arena *arena, PlanContext *primary, const Cluster *cluster,
                     const SweepOptions *options, const SweepRow *row, AmError *error) {
     MicroBatchSettings settings = {.micro_batches = row->micro_batches,
                                    .relaxations = options->relaxations,
@@ -428,7 +428,7 @@ AmStatus sweep_plan(Plan **plan, Arena *arena, PlanContext *whole, const Cluster
     DegreeSweep *self = ARENA_ARRAY(arena, DegreeSweep, 1);
     *plan = ARENA_ARRAY(arena, Plan, 1);
     if (arena->failed) return am_fail_memory(error, (int64_t)sizeof *self);
-    *self = (DegreeSweep){.whole = whole,
+    *self = (DegreeSweep){.primary = primary,
                           .cluster = cluster,
                           .options = options,
                           .contexts[0].micro_batches = row->micro_batches,
@@ -442,7 +442,7 @@ AmStatus sweep_plan(Plan **plan, Arena *arena, PlanContext *whole, const Cluster
                               .micro_batches = row->micro_batches},
                       .schedule = row->stages > 1 ? schedule_kind_find(row->schedule) : SCHEDULE_KINDS,
                       .scratch = arena};
-    AmStatus status = plan_context_for(&in->context, whole, &settings, error);
+    AmStatus status = plan_context_for(&in->context, primary, &settings, error);
     if (status == AM_OK) status = rebuild(self, &task, *plan, error);
     problem_free(in->problem);
     arena_free(&in->arena);

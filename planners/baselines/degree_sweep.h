@@ -56,14 +56,14 @@ typedef struct Sweep {
     double wall_seconds;
 } Sweep;
 
-/* Prices all degrees. Everything is the arena's. `whole` is the context as read and is not changed.
+/* Prices all degrees. Everything is the arena's. `primary` is the context as read and is not changed.
  * AM_ERROR_INFEASIBLE: the one requested number of micro-batches cannot be; of several, those that cannot
  * are left out. */
-AmStatus sweep(Sweep *sweep, Arena *arena, const PlanContext *whole, const Cluster *cluster,
+AmStatus sweep(Sweep *sweep, Arena *arena, const PlanContext *primary, const Cluster *cluster,
                const SweepOptions *options, AmError *error);
 
-/* Prices the plan of a simulated row anew. The plan is in the arena; its context is owned by `whole`. */
-AmStatus sweep_plan(Plan **plan, Arena *arena, PlanContext *whole, const Cluster *cluster,
+/* Prices the plan of a simulated row anew. The plan is in the arena; its context is owned by `primary`. */
+AmStatus sweep_plan(Plan **plan, Arena *arena, PlanContext *primary, const Cluster *cluster,
                     const SweepOptions *options, const SweepRow *row, AmError *error);
 
 #endif

@@ -286,7 +286,7 @@ static AmStatus price_problem(Pipelines *self, const StageProblem *problem, int3
     }
     TRY(find_lists(self, problem, &axis_plan, error));
     if (self->reason) return AM_OK;
-    TRY(even_pipeline_cuts(cuts, &found, plan_context_whole(self->context), stage_count, chunks, error));
+    TRY(even_pipeline_cuts(cuts, &found, plan_context_primary(self->context), stage_count, chunks, error));
     if (!found) {
         self->reason = "too few forward operators for a pipeline";
         return AM_OK;

@@ -15,7 +15,7 @@ typedef struct Layer {
 } Layer;
 
 typedef struct Finder {
-    const PlanContext *whole;
+    const PlanContext *primary;
     const LayerSpans *spans;
     bool *is_recomputed; /* [entry instruction] */
     bool *is_reached;    /* [entry instruction] by the walk at hand */
@@ -23,28 +23,28 @@ typedef struct Finder {
 } Finder;
 
 static bool has_weight(const Finder *self, int32_t i) {
-    return layer_weight_of(self->whole, i)[0] != '\0';
+    return layer_weight_of(self->primary, i)[0] != '\0';
 }
 
 /* Returns whether the operator is a product with a weight. */
 static bool is_weight_product(const Finder *self, int32_t i) {
-    return ir_is_matrix_product(ir_instruction(self->whole->canonical, i)->opcode) &&
-           plan_context_in_forward(self->whole, i) && has_weight(self, i);
+    return ir_is_matrix_product(ir_instruction(self->primary->canonical, i)->opcode) &&
+           plan_context_in_forward(self->primary, i) && has_weight(self, i);
 }
 
 /* Returns whether the operator is a product of attention, or attention as one operator. */
 static bool is_attention(const Finder *self, int32_t i) {
-    const IrInstruction *instruction = ir_instruction(self->whole->canonical, i);
-    if (!plan_context_in_forward(self->whole, i) || has_weight(self, i)) return false;
-    if (instruction->opcode == IR_FUSION) return self->whole->unfused != NULL;
+    const IrInstruction *instruction = ir_instruction(self->primary->canonical, i);
+    if (!plan_context_in_forward(self->primary, i) || has_weight(self, i)) return false;
+    if (instruction->opcode == IR_FUSION) return self->primary->unfused != NULL;
     return ir_is_matrix_product(instruction->opcode) && instruction->attributes->dot->batch_count > 0;
 }
 
 /* Marks what depends on the operators that are marked already, in [first, end). */
 static void reach(Finder *self, int32_t first, int32_t end) {
     for (int32_t i = first; i < end; i++) {
-        const IrInstruction *instruction = ir_instruction(self->whole->canonical, i);
-        for (int32_t k = 0; plan_context_in_forward(self->whole, i) && k < instruction->operand_count; k++)
+        const IrInstruction *instruction = ir_instruction(self->primary->canonical, i);
+        for (int32_t k = 0; plan_context_in_forward(self->primary, i) && k < instruction->operand_count; k++)
             self->is_reached[i] |= self->is_reached[instruction->operands[k]];
     }
 }
@@ -80,8 +80,8 @@ static void find_products(Finder *self, Layer *layer) {
 static bool add_norm(Finder *self, int32_t first, int32_t end) {
     bool has_sum = false;
     for (int32_t i = first; first >= 0 && i < end; i++) {
-        if (!plan_context_in_forward(self->whole, i)) continue;
-        has_sum |= ir_instruction(self->whole->canonical, i)->opcode == IR_REDUCE;
+        if (!plan_context_in_forward(self->primary, i)) continue;
+        has_sum |= ir_instruction(self->primary->canonical, i)->opcode == IR_REDUCE;
         self->is_recomputed[i] = true;
     }
     return has_sum;
@@ -104,7 +104,7 @@ static void add_mlp(Finder *self, const Layer *layer) {
 static void add_light_operators(Finder *self, const Layer *layer) {
     int32_t products = 0;
     for (int32_t i = layer->first; i < layer->end; i++) {
-        if (!plan_context_in_forward(self->whole, i)) continue;
+        if (!plan_context_in_forward(self->primary, i)) continue;
         bool is_saved = is_attention(self, i);
         if (is_weight_product(self, i)) is_saved = ++products % 2 == 1;
         self->is_recomputed[i] = !is_saved;
@@ -120,9 +120,9 @@ static AmStatus add_modules(Finder *self, const Layer *layer, uint32_t modules) 
     else if (modules & (LAYER_MLP | LAYER_NORMS) && !has_mlp) lacks = "MLP after its attention";
     else if (modules & LAYER_NORMS && !add_norms(self, layer)) lacks = "norm before attention and MLP";
     if (lacks)
-        return am_fail(self->error, AM_ERROR_INFEASIBLE, self->whole->module->source,
+        return am_fail(self->error, AM_ERROR_INFEASIBLE, self->primary->module->source,
                        "selective recomputation: the layer from %s on has no %s",
-                       layer_first_weight(self->whole, layer->first), lacks);
+                       layer_first_weight(self->primary, layer->first), lacks);
     if (modules & LAYER_CORE_ATTENTION) {
         self->is_reached[layer->scores] = true;
         reach(self, layer->scores + 1, layer->weighted_values);
@@ -137,19 +137,19 @@ static AmStatus add_modules(Finder *self, const Layer *layer, uint32_t modules) 
 
 /* Marks the operators whose values the backward pass or a recomputed operator reads. */
 static void find_needed(Finder *self, bool *is_needed) {
-    for (int32_t i = 0; i < self->whole->rules->entry_count; i++) {
-        IrPhase phase = self->whole->roles->phases[i];
-        const IrInstruction *instruction = ir_instruction(self->whole->canonical, i);
+    for (int32_t i = 0; i < self->primary->rules->entry_count; i++) {
+        IrPhase phase = self->primary->roles->phases[i];
+        const IrInstruction *instruction = ir_instruction(self->primary->canonical, i);
         bool reads = phase == IR_PHASE_BACKWARD || phase == IR_PHASE_RECOMPUTED || self->is_recomputed[i];
         for (int32_t k = 0; reads && k < instruction->operand_count; k++)
             is_needed[instruction->operands[k]] = true;
     }
 }
 
-AmStatus layer_modules_save(PlanRecomputation *recompute, Arena *arena, const PlanContext *whole,
+AmStatus layer_modules_save(PlanRecomputation *recompute, Arena *arena, const PlanContext *primary,
                             const LayerSpans *spans, uint32_t modules, AmError *error) {
-    int32_t entry = whole->rules->entry_count;
-    Finder self = {.whole = whole,
+    int32_t entry = primary->rules->entry_count;
+    Finder self = {.primary = primary,
                    .spans = spans,
                    .is_recomputed = ARENA_ARRAY(arena, bool, entry + 1),
                    .is_reached = ARENA_ARRAY(arena, bool, entry + 1),
@@ -164,11 +164,11 @@ AmStatus layer_modules_save(PlanRecomputation *recompute, Arena *arena, const Pl
         TRY(add_modules(&self, &layer, modules));
     }
     for (int32_t i = 0; i < entry; i++)
-        self.is_recomputed[i] |= plan_context_in_forward(whole, i) && stages_is_transparent(whole, i);
+        self.is_recomputed[i] |= plan_context_in_forward(primary, i) && stages_is_transparent(primary, i);
     find_needed(&self, is_needed);
     for (int32_t r = 0; r < recompute->range_count; r++)
         for (int32_t i = recompute->ranges[r][0]; i < recompute->ranges[r][1]; i++)
-            if (recompute_covers(whole, i) && is_needed[i] && !self.is_recomputed[i])
+            if (recompute_covers(primary, i) && is_needed[i] && !self.is_recomputed[i])
                 recompute->saved[recompute->saved_count++] = i;
     return AM_OK;
 }

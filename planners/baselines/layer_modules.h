@@ -19,7 +19,7 @@
 
 /* Sets recompute->saved for ranges of whole layers, so that they recompute these modules (bits by
  * LayerModule) alone. The arena owns the list. AM_ERROR_INFEASIBLE: a layer lacks one of them. */
-AmStatus layer_modules_save(PlanRecomputation *recompute, Arena *arena, const PlanContext *whole,
+AmStatus layer_modules_save(PlanRecomputation *recompute, Arena *arena, const PlanContext *primary,
                             const LayerSpans *spans, uint32_t modules, AmError *error);
 
 #endif

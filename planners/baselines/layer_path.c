@@ -28,18 +28,18 @@ bool layer_path_is_same(const LayerPath *a, const LayerPath *b) {
            strncmp(a->path + a->after, b->path + b->after, (size_t)(a->end - a->after)) == 0;
 }
 
-int32_t layer_first_operator(const PlanContext *whole, int32_t instruction) {
-    for (int32_t i = instruction; i < whole->rules->entry_count; i++)
-        if (plan_context_in_forward(whole, i) && whole->canonical->instructions[i].op_name[0] &&
-            !whole->rules->on_demand[i])
+int32_t layer_first_operator(const PlanContext *primary, int32_t instruction) {
+    for (int32_t i = instruction; i < primary->rules->entry_count; i++)
+        if (plan_context_in_forward(primary, i) && primary->canonical->instructions[i].op_name[0] &&
+            !primary->rules->on_demand[i])
             return i;
     return -1;
 }
 
 /* Returns the path of the weight that an operand is, or "". */
-static const char *operand_weight(const PlanContext *whole, int32_t operand) {
-    const IrRoles *roles = whole->roles;
-    const IrInstruction *instructions = whole->canonical->instructions, *at = &instructions[operand];
+static const char *operand_weight(const PlanContext *primary, int32_t operand) {
+    const IrRoles *roles = primary->roles;
+    const IrInstruction *instructions = primary->canonical->instructions, *at = &instructions[operand];
     for (int32_t k = 0; k < MOST_VIEWS && at->opcode != IR_PARAMETER && at->operand_count == 1; k++)
         at = &instructions[at->operands[0]];
     int64_t number = at->opcode == IR_PARAMETER ? at->attributes->parameter_number : -1;
@@ -49,17 +49,18 @@ static const char *operand_weight(const PlanContext *whole, int32_t operand) {
     return is_weight ? roles->parameters[number].path : "";
 }
 
-const char *layer_weight_of(const PlanContext *whole, int32_t instruction) {
-    const IrInstruction *at = &whole->canonical->instructions[instruction];
+const char *layer_weight_of(const PlanContext *primary, int32_t instruction) {
+    const IrInstruction *at = &primary->canonical->instructions[instruction];
     const char *path = "";
-    if (!plan_context_in_forward(whole, instruction) || at->operand_count < 2) return path;
-    for (int32_t o = 0; o < at->operand_count && !path[0]; o++) path = operand_weight(whole, at->operands[o]);
+    if (!plan_context_in_forward(primary, instruction) || at->operand_count < 2) return path;
+    for (int32_t o = 0; o < at->operand_count && !path[0]; o++)
+        path = operand_weight(primary, at->operands[o]);
     return path;
 }
 
-const char *layer_first_weight(const PlanContext *whole, int32_t instruction) {
+const char *layer_first_weight(const PlanContext *primary, int32_t instruction) {
     const char *path = "";
-    for (int32_t i = instruction; i < whole->rules->entry_count && !path[0]; i++)
-        path = layer_weight_of(whole, i);
+    for (int32_t i = instruction; i < primary->rules->entry_count && !path[0]; i++)
+        path = layer_weight_of(primary, i);
     return path;
 }

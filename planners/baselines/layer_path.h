@@ -18,11 +18,11 @@ bool layer_path_is_same(const LayerPath *a, const LayerPath *b);
 
 /* Returns the path of the weight that a live forward operator of the entry uses, perhaps converted,
  * broadcast or reshaped, or "". layer_first_weight(): of the first such operator from an instruction on.
- * `whole`: the module as read. */
-const char *layer_weight_of(const PlanContext *whole, int32_t instruction);
-const char *layer_first_weight(const PlanContext *whole, int32_t instruction);
+ * `primary`: the module as read. */
+const char *layer_weight_of(const PlanContext *primary, int32_t instruction);
+const char *layer_first_weight(const PlanContext *primary, int32_t instruction);
 /* Returns the first live forward operator from an instruction of the entry on that its user has named, or
  * -1. */
-int32_t layer_first_operator(const PlanContext *whole, int32_t instruction);
+int32_t layer_first_operator(const PlanContext *primary, int32_t instruction);
 
 #endif

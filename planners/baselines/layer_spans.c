@@ -20,13 +20,13 @@ static AmStatus add_operator(LayerSpans *spans, int32_t *capacity, Arena *arena,
     return AM_OK;
 }
 
-AmStatus layer_spans_find(LayerSpans *spans, Arena *arena, const PlanContext *whole, AmError *error) {
+AmStatus layer_spans_find(LayerSpans *spans, Arena *arena, const PlanContext *primary, AmError *error) {
     int32_t capacity = 0;
     *spans = (LayerSpans){0};
-    TRY(even_pipeline_work(&spans->work, arena, whole, error));
+    TRY(even_pipeline_work(&spans->work, arena, primary, error));
     spans->tables_after = spans->work.count - 1;
-    for (int32_t i = 0; i < whole->rules->entry_count; i++) {
-        const char *name = layer_weight_of(whole, i);
+    for (int32_t i = 0; i < primary->rules->entry_count; i++) {
+        const char *name = layer_weight_of(primary, i);
         LayerPath path = layer_path(name);
         if (!name[0]) continue;
         if (path.number >= 0) TRY(add_operator(spans, &capacity, arena, &path, i, error));
@@ -36,7 +36,7 @@ AmStatus layer_spans_find(LayerSpans *spans, Arena *arena, const PlanContext *wh
     for (int32_t k = 0; k < spans->count; k++)
         if (spans->layers[k].last > last) last = spans->layers[k].last;
     for (int32_t i = last + 1; i < spans->work.count - 1 && i < spans->tables_after; i++) {
-        const char *name = layer_weight_of(whole, i);
+        const char *name = layer_weight_of(primary, i);
         if (name[0]) spans->tables_after = i;
     }
     return AM_OK;

@@ -26,7 +26,7 @@ typedef struct LayerSpans {
 
 /* Finds the layers of a module as read; none where no paths of weights number them. Everything lives in the
  * arena. */
-AmStatus layer_spans_find(LayerSpans *spans, Arena *arena, const PlanContext *whole, AmError *error);
+AmStatus layer_spans_find(LayerSpans *spans, Arena *arena, const PlanContext *primary, AmError *error);
 
 /* Finds the first and the last place of the boundary before a layer; of layer `count` that after the
  * last. */

@@ -121,8 +121,8 @@ static double bound_weighted(const GraphBound *self, ShardingGraphFold *fold, in
 
 /* Makes operands from the forward pass free, since they may be recomputed. */
 static AmStatus free_recomputed(ShardingGraph *model, Arena *arena, AmError *error) {
-    const PlanContext *whole = model->context;
-    const IrPhase *phases = whole->roles->phases;
+    const PlanContext *primary = model->context;
+    const IrPhase *phases = primary->roles->phases;
     for (int32_t e = 0; e < model->edge_count; e++) {
         ShardingGraphEdge *edge = &model->edges[e];
         if (phases[model->nodes[edge->producer].instruction] == IR_PHASE_FORWARD &&
@@ -132,7 +132,7 @@ static AmStatus free_recomputed(ShardingGraph *model, Arena *arena, AmError *err
     for (int32_t n = 0; n < model->node_count; n++) {
         ShardingGraphNode *node = &model->nodes[n];
         if (!node->seconds || node->is_tensor || phases[node->instruction] != IR_PHASE_FORWARD) continue;
-        IrOpcode opcode = whole->canonical->instructions[node->instruction].opcode;
+        IrOpcode opcode = primary->canonical->instructions[node->instruction].opcode;
         if (ir_is_product(opcode) || opcode == IR_REDUCE) continue; /* it is not fused */
         float *seconds = ARENA_ARRAY(arena, float, node->label_count);
         const float least = (float)bound_least_seconds(node);
@@ -209,7 +209,7 @@ static AmStatus bound_without_model(PlanBound *bound, const GraphBound *self, co
     const BoundMixedSpace space = {self->context, self->cluster, meshes, self->stop};
     double seconds;
     bool holds;
-    TRY(plan_bound_of_work(bound, plan_context_whole(self->context), self->cluster, error));
+    TRY(plan_bound_of_work(bound, plan_context_primary(self->context), self->cluster, error));
     if (!cluster_is_mixed(self->cluster) || isnan(bound->seconds)) return AM_OK;
     TRY(bound_mixed_holds(&holds, &space, &meshes->of[self->own], plan, error));
     if (!holds) return AM_OK;
@@ -254,13 +254,13 @@ fail:
 
 /* ---- all one-stage plans ---- */
 
-AmStatus plan_bound_one_stage(double *seconds, const PlanContext *whole, const Cluster *cluster,
+AmStatus plan_bound_one_stage(double *seconds, const PlanContext *primary, const Cluster *cluster,
                               double enough, const StopSignal *stop, AmError *error) {
     Arena arena = {0};
     int32_t count = cluster->device_count, mesh_count = 0;
     int32_t *devices = ARENA_ARRAY(&arena, int32_t, count);
     Mesh meshes[MOST_MESHES];
-    const GraphBound self = {.context = whole,
+    const GraphBound self = {.context = primary,
                              .cluster = cluster,
                              .devices = devices,
                              .meshes = meshes,

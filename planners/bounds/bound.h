@@ -66,7 +66,7 @@ AmStatus plan_bound_find(PlanBound *bound, const PlanContext *context, const Clu
  * bytes in total, at the best rate. Weights are gathered, and their gradients reduced, at least once. A
  * recomputed value may have another state than the original: operators outside the forward pass use forward
  * values for free, and a forward operator that fuses counts with its best split. */
-AmStatus plan_bound_one_stage(double *seconds, const PlanContext *whole, const Cluster *cluster,
+AmStatus plan_bound_one_stage(double *seconds, const PlanContext *primary, const Cluster *cluster,
                               double enough, const StopSignal *stop, AmError *error);
 
 /* Finds the plan's computing plus resharding in the sharding graph over a lower bound of its minimum over
@@ -74,7 +74,7 @@ AmStatus plan_bound_one_stage(double *seconds, const PlanContext *whole, const C
  * mesh. `plan` has been simulated. `*gap` NAN: the model does not support one of the meshes
  * (cost/relaxation/sharding_graph.h), or exceeds the simulated time of a stage, or `stop` is set.
  * AM_ERROR_INTERNAL: memory is exhausted. */
-AmStatus plan_model_gap(double *gap, const PlanContext *whole, const Cluster *cluster, const Plan *plan,
+AmStatus plan_model_gap(double *gap, const PlanContext *primary, const Cluster *cluster, const Plan *plan,
                         const StopSignal *stop, AmError *error);
 
 /* ---- what several bounds share ---- */

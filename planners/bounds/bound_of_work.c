@@ -17,7 +17,7 @@ static bool is_rising(const ClusterCurve *curve) {
 
 /* Finds the time of each whole operator on one device of a type: seconds[node]. NULL: the type supports no
  * claim. */
-static AmStatus whole_seconds(double **seconds, int32_t *count, Arena *arena, const PlanContext *whole,
+static AmStatus whole_seconds(double **seconds, int32_t *count, Arena *arena, const PlanContext *primary,
                               const Cluster *cluster, int32_t device, AmError *error) {
     const Mesh alone = {.axis_count = 1, .axes = {{.name = "data", .size = 1}}, .device_count = 1};
     const ClusterDeviceType *type = cluster_device_type(cluster, device);
@@ -26,7 +26,7 @@ static AmStatus whole_seconds(double **seconds, int32_t *count, Arena *arena, co
     for (int32_t t = 0; t < DTYPE_COUNT; t++)
         all_rise = all_rise && is_rising(&type->dot[t]) && is_rising(&type->convolution[t]);
     *seconds = NULL;
-    if (all_rise) TRY(sharding_graph_create(&model, arena, whole, &alone, cluster, &device, error));
+    if (all_rise) TRY(sharding_graph_create(&model, arena, primary, &alone, cluster, &device, error));
     if (!model) return AM_OK;
     *count = model->node_count;
     *seconds = ARENA_ARRAY(arena, double, model->node_count + 1);
@@ -107,12 +107,12 @@ AmStatus least_work_find(LeastWork *work, Arena *arena, const PlanContext *conte
     return AM_OK;
 }
 
-AmStatus plan_bound_of_work(PlanBound *bound, const PlanContext *whole, const Cluster *cluster,
+AmStatus plan_bound_of_work(PlanBound *bound, const PlanContext *primary, const Cluster *cluster,
                             AmError *error) {
     Arena arena = {0};
     LeastWork work;
     *bound = (PlanBound){NAN, NAN};
-    AmStatus status = least_work_find(&work, &arena, whole, cluster, error);
+    AmStatus status = least_work_find(&work, &arena, primary, cluster, error);
     if (status == AM_OK && work.seconds) bound->seconds = 0;
     for (int32_t n = 0; status == AM_OK && n < work.count; n++) bound->seconds += work.seconds[n];
     arena_free(&arena);

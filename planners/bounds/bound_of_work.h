@@ -30,9 +30,9 @@ AmStatus least_work_find(LeastWork *work, Arena *arena, const PlanContext *conte
                          AmError *error);
 
 /* Bounds every plan: any devices, meshes, axis priorities, cuts, micro-batches, schedule and recomputation.
- * `whole` is the context as read. The model gap is NAN. The bound is NAN if the efficiency of some device
+ * `primary` is the context as read. The model gap is NAN. The bound is NAN if the efficiency of some device
  * type falls with size, which contradicts the proof. */
-AmStatus plan_bound_of_work(PlanBound *bound, const PlanContext *whole, const Cluster *cluster,
+AmStatus plan_bound_of_work(PlanBound *bound, const PlanContext *primary, const Cluster *cluster,
                             AmError *error);
 
 #endif

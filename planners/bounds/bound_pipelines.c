@@ -253,22 +253,22 @@ fail:
 }
 
 /* Finds the bound of the work and of the kernel launches; NAN: unknown. */
-static AmStatus bound_quickly(PlanBound *bound, BoundLaunches *launches, const PlanContext *whole,
+static AmStatus bound_quickly(PlanBound *bound, BoundLaunches *launches, const PlanContext *primary,
                               const Cluster *cluster, const BoundSpace *space, AmError *error) {
-    TRY(plan_bound_of_work(bound, whole, cluster, error));
+    TRY(plan_bound_of_work(bound, primary, cluster, error));
     if (isnan(bound->seconds)) return AM_OK;
-    TRY(bound_launches_find(launches, whole, cluster, error));
+    TRY(bound_launches_find(launches, primary, cluster, error));
     bound->seconds = fmax(bound->seconds, bound_launches_seconds(launches, most_stages(space, cluster)));
     return AM_OK;
 }
 
-AmStatus plan_bound_quickly(PlanBound *bound, const PlanContext *whole, const Cluster *cluster,
+AmStatus plan_bound_quickly(PlanBound *bound, const PlanContext *primary, const Cluster *cluster,
                             const BoundSpace *space, AmError *error) {
     BoundLaunches launches;
-    return bound_quickly(bound, &launches, whole, cluster, space, error);
+    return bound_quickly(bound, &launches, primary, cluster, space, error);
 }
 
-AmStatus plan_bound_pipelines(PlanBound *bound, const PlanContext *whole, const Cluster *cluster,
+AmStatus plan_bound_pipelines(PlanBound *bound, const PlanContext *primary, const Cluster *cluster,
                               const BoundSpace *space, AmError *error) {
     Arena arena = {0};
     BoundLaunches launches;
@@ -281,18 +281,18 @@ AmStatus plan_bound_pipelines(PlanBound *bound, const PlanContext *whole, const 
                         cluster->device_count <= BOUND_MOST_DEVICES &&
                         space->schedule != SCHEDULE_INTERLEAVED; /* its stages have no consecutive items */
     AmStatus status;
-    TRY_OR_FAIL(bound_quickly(bound, &launches, whole, cluster, space, error));
+    TRY_OR_FAIL(bound_quickly(bound, &launches, primary, cluster, space, error));
     if (isnan(bound->seconds) || !is_supported) goto fail;
     BoundSpace narrowed = *space;
     narrowed.enough = bound->seconds;
-    TRY_OR_FAIL(bound_work_find(&work, &known, &arena, whole, cluster, 0, error));
+    TRY_OR_FAIL(bound_work_find(&work, &known, &arena, primary, cluster, 0, error));
     if (!known) goto fail;
-    int32_t count = micro_batches_numbers(numbers, whole, space->micro_batches);
+    int32_t count = micro_batches_numbers(numbers, primary, space->micro_batches);
     TRY_OR_FAIL(plan_bound_items(&found, &work, cluster, &narrowed, &launches, numbers, count, error));
     bool is_of_one_stage = found.one_stage < found.several_stages && found.several_stages > narrowed.enough;
     if (is_of_one_stage && !stop_wanted(&space->stop))
-        TRY_OR_FAIL(
-            plan_bound_one_stage(&communicating, whole, cluster, found.several_stages, &space->stop, error));
+        TRY_OR_FAIL(plan_bound_one_stage(&communicating, primary, cluster, found.several_stages, &space->stop,
+                                         error));
     double seconds = fmin(found.several_stages, fmax(found.one_stage, communicating));
     if (isfinite(seconds)) bound->seconds = fmax(bound->seconds, seconds);
 fail:

@@ -35,12 +35,12 @@ typedef struct BoundSpace {
 } BoundSpace;
 
 /* Finds a bound over every plan of the space by work and kernel launches, without pipelines. */
-AmStatus plan_bound_quickly(PlanBound *bound, const PlanContext *whole, const Cluster *cluster,
+AmStatus plan_bound_quickly(PlanBound *bound, const PlanContext *primary, const Cluster *cluster,
                             const BoundSpace *space, AmError *error);
 
 /* Finds a bound over every plan of the space, with one or more stages: stages have to fill, and compute
  * their parts of each micro-batch on their devices. If it cannot be computed, plan_bound_quickly(). */
-AmStatus plan_bound_pipelines(PlanBound *bound, const PlanContext *whole, const Cluster *cluster,
+AmStatus plan_bound_pipelines(PlanBound *bound, const PlanContext *primary, const Cluster *cluster,
                               const BoundSpace *space, AmError *error);
 
 /* Bounds of the plans in one stage and in several. */

@@ -61,7 +61,7 @@ static void find_task(void *user, int32_t p) {
     arena_free(&arena);
 }
 
-AmStatus plan_model_gap(double *gap, const PlanContext *whole, const Cluster *cluster, const Plan *plan,
+AmStatus plan_model_gap(double *gap, const PlanContext *primary, const Cluster *cluster, const Plan *plan,
                         const StopSignal *stop, AmError *error) {
     Arena arena = {0};
     PlanRanks ranks;
@@ -69,7 +69,7 @@ AmStatus plan_model_gap(double *gap, const PlanContext *whole, const Cluster *cl
     bool holds = true;
     AmStatus status;
     *gap = NAN;
-    TRY_OR_FAIL(plan_ranks(&ranks, &arena, whole, plan, error));
+    TRY_OR_FAIL(plan_ranks(&ranks, &arena, primary, plan, error));
     int32_t parts = ranks.parts->stage_count;
     Gaps self = {
         .ranks = &ranks, .cluster = cluster, .stop = stop, .stages = ARENA_ARRAY(&arena, StageGap, parts)};

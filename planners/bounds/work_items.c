@@ -340,22 +340,22 @@ static void find_items(WorkFinder *self, const ShardingGraph *model) {
     add_items(self, model, false);
 }
 
-AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanContext *whole,
+AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanContext *primary,
                          const Cluster *cluster, int32_t device, AmError *error) {
     const Mesh alone = {.axis_count = 1, .axes = {{.name = "data", .size = 1}}, .device_count = 1};
-    int32_t count = whole->rules->count;
+    int32_t count = primary->rules->count;
     ShardingGraph *model;
     *work = (BoundWork){0};
-    TRY(sharding_graph_create(&model, arena, whole, &alone, cluster, &device, error));
+    TRY(sharding_graph_create(&model, arena, primary, &alone, cluster, &device, error));
     *known = model != NULL;
     if (!model) return AM_OK;
     WorkFinder self = {.work = work,
                        .arena = arena,
-                       .context = whole,
-                       .module = whole->canonical,
-                       .split_options = whole->split_options,
-                       .roles = whole->roles,
-                       .is_batch = ARENA_ARRAY(arena, bool, whole->classes->count + 1),
+                       .context = primary,
+                       .module = primary->canonical,
+                       .split_options = primary->split_options,
+                       .roles = primary->roles,
+                       .is_batch = ARENA_ARRAY(arena, bool, primary->classes->count + 1),
                        .weight = ARENA_ARRAY(arena, int32_t, count + 1),
                        .parameter_of = ARENA_ARRAY(arena, int32_t, count + 1),
                        .place = ARENA_ARRAY(arena, int32_t, count + 1),
@@ -369,11 +369,11 @@ AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanC
                        .first_place = ARENA_ARRAY(arena, int32_t, count + 1)};
     if (arena->failed) return am_fail_memory(error, count);
     for (int32_t i = 0; i < count; i++) self.parameter_of[i] = self.item_of[i] = -1;
-    for (int32_t p = 0; p < whole->roles->parameter_count; p++) {
-        const IrParameter *parameter = &whole->roles->parameters[p];
+    for (int32_t p = 0; p < primary->roles->parameter_count; p++) {
+        const IrParameter *parameter = &primary->roles->parameters[p];
         self.parameter_of[parameter->instruction] = p;
         if (parameter->role != IR_ROLE_DATA) continue;
-        int32_t class = classes_of(whole->classes, whole->rules, parameter->instruction, 0);
+        int32_t class = classes_of(primary->classes, primary->rules, parameter->instruction, 0);
         if (class >= 0) self.is_batch[class] = true; /* of the first dimension */
     }
     find_weights(&self);

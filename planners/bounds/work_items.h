@@ -55,7 +55,7 @@ typedef struct BoundWork {
 
 /* Allocates in the arena; for the context as read and a device's type. `*known` false: no claim for
  * such a type (cost/relaxation/sharding_graph.h). */
-AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanContext *whole,
+AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanContext *primary,
                          const Cluster *cluster, int32_t device, AmError *error);
 
 /* Sets borders from places: of forward items `first` and `end` are those of the module's order before, or -1;

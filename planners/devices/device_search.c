@@ -34,7 +34,7 @@ enum { TRIAL = 48 /* evaluations */, BASELINES_ALONE = 1, MOST_SEARCHED = 12 /* 
 typedef struct DeviceSearch {
     SearchResult *result; /* the best so far */
     Arena *arena;
-    PlanContext *whole;
+    PlanContext *primary;
     const Cluster *cluster;
     const SearchOptions *options;
     const MicroBatchSettings *settings;
@@ -66,7 +66,7 @@ static AmStatus search_choice(SearchResult *result, const DeviceSearch *self, in
     if (initial)
         TRY(device_order_place(&request.space.initial, self->arena, initial, devices->devices, devices->count,
                                error));
-    AmStatus status = plan_search(result, self->arena, self->whole, part, &here, self->settings, error);
+    AmStatus status = plan_search(result, self->arena, self->primary, part, &here, self->settings, error);
     if (status != AM_OK && status != AM_ERROR_INFEASIBLE) return status;
     TRY(device_order_translate(result, self->arena, devices->devices, error));
     return status;
@@ -122,7 +122,7 @@ static void allow_default(SearchOptions *part, const DeviceSearch *self) {
     int64_t left = budget_left(&self->budget) - self->reserved, size = 0;
     if (!self->budget.has_cap) return;
     if (!search_spans_stages(part))
-        size = search_evaluations_for(part->searcher, self->whole->canonical->instruction_count);
+        size = search_evaluations_for(part->searcher, self->primary->canonical->instruction_count);
     part->limits.evaluations = size > 0 && size < left ? size : left;
     part->nested.ends_at_default = true;
 }
@@ -142,7 +142,7 @@ static bool is_first_cut(const DeviceSearch *self) {
     if (!self->budget.has_cap) return false;
     if (search_spans_stages(options)) return self->result->is_cut;
     return options->limits.evaluations <=
-           search_evaluations_for(options->searcher, self->whole->canonical->instruction_count);
+           search_evaluations_for(options->searcher, self->primary->canonical->instruction_count);
 }
 
 /* Searches a choice, whose cluster is `part`, with at most `evaluations` (0: the default budget). */
@@ -183,7 +183,7 @@ static AmStatus find_bound(DeviceSearch *self, int32_t choice, const Cluster *pa
     const BoundSpace space = {.most_stages = PIPELINE_MOST_STAGES};
     PlanBound bound;
     if (!isnan(self->bounds[choice])) return AM_OK;
-    TRY(plan_bound_quickly(&bound, self->whole, part, &space, error));
+    TRY(plan_bound_quickly(&bound, self->primary, part, &space, error));
     self->bounds[choice] = bound.seconds > 0 ? bound.seconds : 0;
     return AM_OK;
 }
@@ -225,7 +225,7 @@ static AmStatus bound_choices(DeviceSearch *self, AmError *error) {
 static AmStatus search_first(DeviceSearch *self, const SearchOptions *options, AmError *error) {
     Cluster *part;
     if (self->choices.is_whole)
-        return plan_search(self->result, self->arena, self->whole, self->cluster, options, self->settings,
+        return plan_search(self->result, self->arena, self->primary, self->cluster, options, self->settings,
                            error);
     TRY(make_part(&part, self, 0, error));
     AmStatus status = search_choice(self->result, self, 0, part, options, error);
@@ -284,11 +284,11 @@ static AmStatus list_front(DeviceSearch *self, AmError *error) {
 
 /* ---- all of it ---- */
 
-AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
                        const SearchOptions *options, const MicroBatchSettings *settings, AmError *error) {
     DeviceSearch self = {.result = result,
                          .arena = arena,
-                         .whole = whole,
+                         .primary = primary,
                          .cluster = cluster,
                          .options = options,
                          .settings = settings,

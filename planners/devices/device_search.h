@@ -13,7 +13,7 @@
  * `cluster`. With options->request->devices.keeps_order, and where all servers are of one kind, there is one
  * choice.
  */
-AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
                        const SearchOptions *options, const MicroBatchSettings *settings, AmError *error);
 
 #endif

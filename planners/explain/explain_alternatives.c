@@ -51,7 +51,7 @@ static AmStatus add_micro_batches(Explainer *self, int32_t micro_batches) {
     ExplainedAlternative *row = explain_add_alternative(self, "micro-batches", value);
     json_t *root = explain_other_document(self, micro_batches);
     TRY(explain_keep_document(self, root));
-    AmStatus status = plan_stages_from_json(&plan, root, self->arena, self->whole, "the plan", &why);
+    AmStatus status = plan_stages_from_json(&plan, root, self->arena, self->primary, "the plan", &why);
     if (status == AM_OK) return explain_add_change(self, plan, &row->change);
     if (status != AM_ERROR_INTERNAL) return explain_note_reason(self, &row->change, &why);
     *self->error = why;
@@ -110,12 +110,12 @@ static void renumber_classes(json_t *lists, const PlanContext *from, const PlanC
 static AmStatus add_attention(Explainer *self) {
     AmError why = {0};
     Plan *plan;
-    PlanContext *other = self->whole->unfused;
+    PlanContext *other = self->primary->unfused;
     bool has_kernels = other != NULL;
-    if (!other) TRY(attention_has_kernels(&has_kernels, self->whole, self->cluster, self->error));
+    if (!other) TRY(attention_has_kernels(&has_kernels, self->primary, self->cluster, self->error));
     if (!has_kernels) return AM_OK;
-    if (!other) TRY(plan_context_fuse(&other, self->whole, self->error));
-    if (other == self->whole) return AM_OK;
+    if (!other) TRY(plan_context_fuse(&other, self->primary, self->error));
+    if (other == self->primary) return AM_OK;
     ExplainedAlternative *row =
         explain_add_alternative(self, "attention", other->unfused ? "fused" : "unfused");
     json_t *root = explain_other_document(self, self->plan->micro_batches);
@@ -123,10 +123,10 @@ static AmStatus add_attention(Explainer *self) {
     json_t *module = root ? json_copy(json_object_get(root, "module")) : NULL;
     size_t s;
     json_array_foreach(stages, s, stage) {
-        renumber_ranges(json_object_get(stage, "ranges"), self->whole, other);
-        renumber_classes(json_object_get(stage, "axis_priorities"), self->whole, other);
-        renumber_ranges(json_object_get(stage, "recompute"), self->whole, other);
-        renumber_instructions(json_object_get(stage, "saved"), self->whole, other);
+        renumber_ranges(json_object_get(stage, "ranges"), self->primary, other);
+        renumber_classes(json_object_get(stage, "axis_priorities"), self->primary, other);
+        renumber_ranges(json_object_get(stage, "recompute"), self->primary, other);
+        renumber_instructions(json_object_get(stage, "saved"), self->primary, other);
         json_object_set_new(stage, "overrides", json_array());
         json_object_set_new(stage, "reshards", json_array());
     }
@@ -188,7 +188,7 @@ AmStatus explain_alternatives(Explainer *self) {
     if (!self->result->alternatives.of) return am_fail_memory(self->error, most);
     bool may_number = !self->keeps.micro_batches;
     if (may_number && micro_batches > 1) TRY(add_micro_batches(self, micro_batches / 2));
-    if (may_number && micro_batches * 2 <= micro_batches_limit(self->whole))
+    if (may_number && micro_batches * 2 <= micro_batches_limit(self->primary))
         TRY(add_micro_batches(self, micro_batches * 2));
     if (!self->keeps.attention) TRY(add_attention(self));
     bool gathers = false;
@@ -210,7 +210,7 @@ AmStatus explain_units(Explainer *self) {
     LayerCosts *costs;
     AmError why = {0};
     if (self->places.of) return explain_moves(self, self->places.of, self->places.count);
-    AmStatus status = layer_costs_open(&costs, self->whole, self->cluster, &settings, NULL, &why);
+    AmStatus status = layer_costs_open(&costs, self->primary, self->cluster, &settings, NULL, &why);
     if (status == AM_ERROR_INFEASIBLE) return AM_OK;
     if (status != AM_OK) {
         *self->error = why;

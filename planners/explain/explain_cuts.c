@@ -21,11 +21,11 @@ static int compare_ranges(const void *left, const void *right) {
 /* Names the place by the first operator there that the user has given a name. */
 static void name_place(const Explainer *self, int32_t instruction, const char **op_name,
                        const char **source) {
-    int32_t first = layer_first_operator(self->whole, instruction);
+    int32_t first = layer_first_operator(self->primary, instruction);
     *op_name = *source = "";
     if (first < 0) return;
-    *op_name = self->whole->canonical->instructions[first].op_name;
-    *source = explain_source(self->arena, &self->whole->canonical->instructions[first]);
+    *op_name = self->primary->canonical->instructions[first].op_name;
+    *source = explain_source(self->arena, &self->primary->canonical->instructions[first]);
 }
 
 static void add_total(TransferTotal *total, const TransferTotal *more) {
@@ -57,7 +57,7 @@ static AmStatus list_cuts(Explainer *self) {
                               .instruction = ranges[k + 1].first,
                               .earlier = {.instruction = -1},
                               .later = {.instruction = -1}};
-        cut->weight = layer_first_weight(self->whole, cut->instruction);
+        cut->weight = layer_first_weight(self->primary, cut->instruction);
         name_place(self, cut->instruction, &cut->op_name, &cut->source);
         /* The transfers between the parts up to `cut->part` and those after it. */
         const Simulation *simulation = self->simulation;

@@ -11,13 +11,13 @@
 
 /* Returns why the layers of the module's loops are not split. */
 static AmStatus find_layers_reason(const char **reason, Explainer *self) {
-    const PlanContext *whole = self->whole;
+    const PlanContext *primary = self->primary;
     const char *found = NULL;
     IrModule *split = NULL;
     IrLayerMap *map;
     *reason = "its stacked parameters are needed as one array";
-    if (whole->layer_map) return AM_OK;
-    TRY(ir_split_layers(&split, &map, &found, self->arena, whole->canonical, whole->roles, self->error));
+    if (primary->layer_map) return AM_OK;
+    TRY(ir_split_layers(&split, &map, &found, self->arena, primary->canonical, primary->roles, self->error));
     if (split) *reason = "each trip is a layer, and the plan keeps them together (expected --layers split)";
     else if (found) *reason = arena_format(self->arena, "its layers are not split: %s", found);
     ir_module_free(split);
@@ -25,9 +25,9 @@ static AmStatus find_layers_reason(const char **reason, Explainer *self) {
 }
 
 static AmStatus find_reason(ExplainedLoop *row, const char **layers_reason, Explainer *self) {
-    const PlanContext *whole = self->whole;
+    const PlanContext *primary = self->primary;
     IrLoopWeights weights;
-    TRY(ir_loop_weights(&weights, self->arena, whole->canonical, whole->roles, row->instruction,
+    TRY(ir_loop_weights(&weights, self->arena, primary->canonical, primary->roles, row->instruction,
                         self->error));
     if (row->trips == IR_TRIPS_UNKNOWN) row->reason = "its number of trips is unknown";
     else if (weights.row_count > 0) {
@@ -35,7 +35,7 @@ static AmStatus find_reason(ExplainedLoop *row, const char **layers_reason, Expl
         row->reason = *layers_reason;
     } else if (weights.same_count > 0) {
         row->reason = arena_format(self->arena, "every trip reads the same weights, such as %s",
-                                   whole->roles->parameters[weights.first_same].path);
+                                   primary->roles->parameters[weights.first_same].path);
     } else {
         row->reason = "it reads no weights";
     }
@@ -43,7 +43,7 @@ static AmStatus find_reason(ExplainedLoop *row, const char **layers_reason, Expl
 }
 
 AmStatus explain_loops(Explainer *self) {
-    const IrModule *module = self->whole->canonical;
+    const IrModule *module = self->primary->canonical;
     const IrComputation *entry = &module->computations[module->entry];
     const IrLoops *loops = module->loops;
     Explanation *result = self->result;

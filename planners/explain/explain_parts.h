@@ -24,7 +24,7 @@ typedef struct PlannedChange {
 
 typedef struct Explainer {
     Arena *arena;
-    PlanContext *whole;         /* as read */
+    PlanContext *primary;       /* as read */
     const PlanContext *context; /* of the plan's micro-batches */
     const Plan *plan;
     const json_t *root;

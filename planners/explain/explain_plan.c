@@ -160,7 +160,7 @@ AmStatus explain_plan(Explanation **explanation, Arena *arena, PlanContext *cont
                       AmError *error) {
     AmError failure = {0};
     Explainer self = {.arena = arena,
-                      .whole = context,
+                      .primary = context,
                       .context = plan_context_used(plan, context),
                       .plan = plan,
                       .root = root,

@@ -24,7 +24,7 @@ typedef struct Lister {
 static AmStatus find_levels(Lister *self) {
     const Explainer *of = self->of;
     const Plan *plan = of->plan;
-    int32_t entry = of->whole->rules->entry_count, count = 0, distinct = 0, room = 2;
+    int32_t entry = of->primary->rules->entry_count, count = 0, distinct = 0, room = 2;
     for (int32_t s = 0; s < plan->stage_count; s++) room += 2 * plan->stages[s].recompute.range_count;
     int32_t *cuts = ARENA_ARRAY(of->arena, int32_t, room);
     self->saved = ARENA_ARRAY(of->arena, int32_t, entry + 1);
@@ -38,7 +38,7 @@ static AmStatus find_levels(Lister *self) {
     qsort(cuts, (size_t)count, sizeof *cuts, compare_integers);
     for (int32_t k = 0; k < count; k++)
         if (distinct == 0 || cuts[k] > cuts[distinct - 1]) cuts[distinct++] = cuts[k];
-    return recompute_levels_find(&self->levels, of->arena, of->whole,
+    return recompute_levels_find(&self->levels, of->arena, of->primary,
                                  cluster_device_type(of->cluster, plan->stages[0].devices[0]), cuts,
                                  distinct - 1, of->error);
 }
@@ -71,7 +71,8 @@ static AmStatus add(Lister *self, int32_t stage, int32_t first, const int32_t *s
     json_object_set_new(changed, "saved", list);
     json_object_set_new(root, "stages", stages);
     AmStatus status = explain_keep_document(of, root);
-    if (status == AM_OK) status = plan_stages_from_json(&plan, root, of->arena, of->whole, "the plan", &why);
+    if (status == AM_OK)
+        status = plan_stages_from_json(&plan, root, of->arena, of->primary, "the plan", &why);
     if (status == AM_OK) return explain_add_change(of, plan, &row->change);
     if (status != AM_ERROR_INTERNAL) return explain_note_reason(of, &row->change, &why);
     *of->error = why;

@@ -45,13 +45,13 @@ static AmStatus name_weights(const Explainer *self, int32_t s, ExplainedStage *s
 
 /* Names the first and the last forward operators of the stage that compute anything. */
 static void name_operators(const Explainer *self, const PlanStage *of, ExplainedStage *stage) {
-    const PlanContext *whole = self->whole;
+    const PlanContext *primary = self->primary;
     stage->first_op = stage->last_op = "";
     for (int32_t r = 0; r < of->range_count; r++)
         for (int32_t i = of->ranges[r][0]; i < of->ranges[r][1]; i++) {
-            const IrInstruction *instruction = &whole->canonical->instructions[i];
-            if (!plan_context_in_forward(whole, i)) continue;
-            if (!instruction->op_name[0] || whole->rules->on_demand[i]) continue;
+            const IrInstruction *instruction = &primary->canonical->instructions[i];
+            if (!plan_context_in_forward(primary, i)) continue;
+            if (!instruction->op_name[0] || primary->rules->on_demand[i]) continue;
             if (!stage->first_op[0]) stage->first_op = instruction->op_name;
             stage->last_op = instruction->op_name;
         }

@@ -268,7 +268,7 @@ static AmStatus add_decisions(Differ *self) {
                              *const stages[] = {"stages", "schedule", NULL};
     const DifferenceSide *a = &self->sides[0], *b = &self->sides[1];
     bool is_same_cluster = strcmp(a->plan->cluster_sha256, b->plan->cluster_sha256) == 0;
-    const PlanRewrites form_a = a->whole->rewriting, form_b = b->whole->rewriting;
+    const PlanRewrites form_a = a->primary->rewriting, form_b = b->primary->rewriting;
     bool is_same_form = plan_rewriting_equal(form_a, form_b);
     bool has_same_devices = count_devices(a->plan) == count_devices(b->plan);
     bool has_same_cuts = is_same_form && has_same_devices && cuts_are_equal(self);
@@ -407,21 +407,21 @@ AmStatus plan_difference(PlanDifference **difference, Arena *arena, const Differ
     AmError failure = {0};
     const ExplainOptions options = {.without_changes = true, .stop = stop};
     Differ self = {.arena = arena,
-                   .context = sides[0].whole,
+                   .context = sides[0].primary,
                    .sides = sides,
                    .stop = stop,
                    .result = ARENA_ARRAY(arena, PlanDifference, 1),
                    .error = error ? error : &failure};
     *difference = self.result;
     if (!self.result) return am_fail_memory(error, (int64_t)sizeof *self.result);
-    if (sides[0].whole->rewriting.splits_layers != sides[1].whole->rewriting.splits_layers)
+    if (sides[0].primary->rewriting.splits_layers != sides[1].primary->rewriting.splits_layers)
         return am_fail(error, AM_ERROR_INPUT, sides[1].name,
                        "its parameters are not those of the first plan: only one of them splits layers "
                        "(expected plans of search with the same --layers)");
     self.result->module = sides[0].plan->module_name;
     for (int32_t k = 0; k < 2; k++) {
         Explanation *explanation;
-        TRY(explain_plan(&explanation, arena, sides[k].whole, sides[k].plan, sides[k].document,
+        TRY(explain_plan(&explanation, arena, sides[k].primary, sides[k].plan, sides[k].document,
                          sides[k].cluster, &options, self.error));
         self.explained[k] = explanation;
         self.result->names[k] = sides[k].name;

@@ -9,8 +9,8 @@
 typedef struct DifferenceSide {
     const char *name; /* for the heads of tables */
     const Plan *plan;
-    PlanContext *whole; /* of the module as the plan rewrites it */
-    json_t *document;   /* plan_to_json() of it */
+    PlanContext *primary; /* of the module as the plan rewrites it */
+    json_t *document;     /* plan_to_json() of it */
     const Cluster *cluster;
 } DifferenceSide;
 

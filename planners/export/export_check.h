@@ -7,11 +7,11 @@
 #include "planners/targets/target.h"
 
 /* Returns AM_ERROR_INFEASIBLE, with the reason, if the export of the plan to the target would be refused.
- * `whole`: the context as read, or of its rewriting. */
-AmStatus export_check(Target target, const PlanContext *whole, const Plan *plan, AmError *error);
+ * `primary`: the context as read, or of its rewriting. */
+AmStatus export_check(Target target, const PlanContext *primary, const Plan *plan, AmError *error);
 
 /* Returns AM_ERROR_INFEASIBLE for a module whose stacked layers are apart, or whose recomputation is undone:
  * only automap runs it. */
-AmStatus export_check_form(Target target, const PlanContext *whole, AmError *error);
+AmStatus export_check_form(Target target, const PlanContext *primary, AmError *error);
 
 #endif

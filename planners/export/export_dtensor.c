@@ -74,44 +74,44 @@ static AmStatus add_parameters(json_t *parameters, const PlanRanks *ranks, int32
 }
 
 /* Returns the operator and source at an instruction of the module as read. */
-static json_t *place_to_json(const PlanContext *whole, int32_t instruction) {
-    int32_t named = layer_first_operator(whole, instruction);
-    const IrInstruction *at = named >= 0 ? &whole->canonical->instructions[named] : NULL;
+static json_t *place_to_json(const PlanContext *primary, int32_t instruction) {
+    int32_t named = layer_first_operator(primary, instruction);
+    const IrInstruction *at = named >= 0 ? &primary->canonical->instructions[named] : NULL;
     return json_pack("{s:i, s:o, s:o, s:o}", "instruction", instruction, "op_name",
                      plan_string_to_json(at ? at->op_name : ""), "source",
                      at ? plan_source_to_json(at) : json_string(""), "weight",
-                     plan_string_to_json(layer_first_weight(whole, instruction)));
+                     plan_string_to_json(layer_first_weight(primary, instruction)));
 }
 
 /* Returns the operators in recomputed ranges whose values are saved nevertheless. */
-static json_t *saved_to_json(const PlanContext *whole, const PlanStage *part) {
+static json_t *saved_to_json(const PlanContext *primary, const PlanStage *part) {
     json_t *rows = json_array();
     for (int32_t k = 0; k < part->recompute.saved_count; k++)
-        json_array_append_new(rows, place_to_json(whole, part->recompute.saved[k]));
+        json_array_append_new(rows, place_to_json(primary, part->recompute.saved[k]));
     return rows;
 }
 
 /* Returns the ranges that the part recomputes in the backward pass: begin and end of each. */
-static json_t *recomputed_to_json(const PlanContext *whole, const PlanStage *part) {
+static json_t *recomputed_to_json(const PlanContext *primary, const PlanStage *part) {
     json_t *rows = json_array();
     for (int32_t r = 0; r < part->recompute.range_count; r++)
         json_array_append_new(rows, json_pack("{s:o, s:o}", "begins",
-                                              place_to_json(whole, part->recompute.ranges[r][0]), "ends",
-                                              place_to_json(whole, part->recompute.ranges[r][1])));
+                                              place_to_json(primary, part->recompute.ranges[r][0]), "ends",
+                                              place_to_json(primary, part->recompute.ranges[r][1])));
     return rows;
 }
 
 static AmStatus add_parts(json_t *rows, const PlanRanks *ranks, AmError *error) {
-    const PlanContext *whole = plan_context_whole(ranks->context);
+    const PlanContext *primary = plan_context_primary(ranks->context);
     for (int32_t part = 0; part < ranks->parts->stage_count; part++) {
         const PlanStage *stage = &ranks->parts->stages[part];
         json_t *parameters = json_array();
         json_array_append_new(rows, json_pack("{s:i, s:o, s:b, s:o, s:o, s:o, s:O}", "index", part,
                                               "device_mesh", mesh_to_json(stage), "sharded_gradients",
                                               storage_zero_level(stage) >= 2, "begins",
-                                              place_to_json(whole, stage->ranges[0][0]), "recompute",
-                                              recomputed_to_json(whole, stage), "saved",
-                                              saved_to_json(whole, stage), "parameters", parameters));
+                                              place_to_json(primary, stage->ranges[0][0]), "recompute",
+                                              recomputed_to_json(primary, stage), "saved",
+                                              saved_to_json(primary, stage), "parameters", parameters));
         AmStatus status = add_parameters(parameters, ranks, part, error);
         json_decref(parameters);
         TRY(status);
@@ -138,7 +138,7 @@ static AmStatus find_mixing(bool *mixes, const PlanRanks *ranks, const Plan *pla
     }
     if (parts == 1 || parts > MICRO_BATCHES_MOST) return AM_OK;
     AmError why = {0};
-    AmStatus status = micro_batches_check_apart(plan_context_whole(context), (int32_t)parts, &why);
+    AmStatus status = micro_batches_check_apart(plan_context_primary(context), (int32_t)parts, &why);
     *mixes = status == AM_ERROR_INFEASIBLE || status == AM_ERROR_INPUT; /* or loops are nested too deeply */
     if (*mixes || status == AM_OK) return AM_OK;
     if (error) *error = why;
@@ -154,7 +154,7 @@ AmStatus export_dtensor(json_t **root, const PlanContext *context, const Plan *p
     TRY_OR_FAIL(target_check_module(TARGET_TORCH, context, error));
     TRY_OR_FAIL(target_check_plan(TARGET_TORCH, plan, error));
     if (plan->micro_batches > 1) /* automap_torch computes with one at a time */
-        TRY_OR_FAIL(micro_batches_check_data(plan_context_whole(context), plan->micro_batches, error));
+        TRY_OR_FAIL(micro_batches_check_data(plan_context_primary(context), plan->micro_batches, error));
     TRY_OR_FAIL(plan_ranks(&ranks, &arena, context, plan, error));
     TRY_OR_FAIL(add_parts(rows, &ranks, error));
     TRY_OR_FAIL(find_mixing(&mixes, &ranks, plan, error));

@@ -81,9 +81,9 @@ static AmStatus add_rows(json_t *parameters, json_t *outputs, const PlanContext 
 
 /* Returns whether an instruction is the result of the primitive that it is named after: XLA gives a broadcast
  * of an operand the name of its user. */
-static bool is_result(const PlanContext *whole, int32_t i) {
-    const IrInstruction *instruction = &whole->canonical->instructions[i];
-    return whole->split_options->live[i] && primitive_of(instruction)[0] &&
+static bool is_result(const PlanContext *primary, int32_t i) {
+    const IrInstruction *instruction = &primary->canonical->instructions[i];
+    return primary->split_options->live[i] && primitive_of(instruction)[0] &&
            (instruction->opcode != IR_BROADCAST ||
             strcmp(primitive_of(instruction), "broadcast_in_dim") == 0);
 }
@@ -91,20 +91,20 @@ static bool is_result(const PlanContext *whole, int32_t i) {
 /* Adds [primitive, shape, count in the module, number, spec] of an intermediate value: it is numbered among
  * the results of one primitive and shape. XLA decides on values without a name, with partial sums, and with
  * shards of unequal size. */
-static AmStatus add_constraint(json_t *rows, const PlanContext *whole, const Mesh *mesh, SbpState state,
+static AmStatus add_constraint(json_t *rows, const PlanContext *primary, const Mesh *mesh, SbpState state,
                                int32_t value, AmError *error) {
-    const IrInstruction *instruction = &whole->canonical->instructions[value];
+    const IrInstruction *instruction = &primary->canonical->instructions[value];
     const char *name = primitive_of(instruction);
     int32_t count = 0, number = 0;
     json_t *spec;
     AmError uneven;
-    if (!is_result(whole, value)) return AM_OK;
+    if (!is_result(primary, value)) return AM_OK;
     for (int32_t axis = 0; axis < mesh->axis_count; axis++)
         if (sbp_is_partial(state.axis[axis])) return AM_OK;
     if (target_check_even(TARGET_JAX, mesh, state, instruction, &uneven) != AM_OK) return AM_OK;
-    for (int32_t i = 0; i < whole->rules->entry_count; i++) {
-        const IrInstruction *other = &whole->canonical->instructions[i];
-        bool is_alike = is_result(whole, i) && strcmp(primitive_of(other), name) == 0 &&
+    for (int32_t i = 0; i < primary->rules->entry_count; i++) {
+        const IrInstruction *other = &primary->canonical->instructions[i];
+        bool is_alike = is_result(primary, i) && strcmp(primitive_of(other), name) == 0 &&
                         ir_shape_equal(&other->shape, &instruction->shape);
         if (i == value) number = count;
         count += is_alike;
@@ -123,11 +123,11 @@ static AmStatus add_overrides(json_t *rows, bool *is_named, const PlanContext *c
     for (int32_t k = 0; k < stage->override_count; k++) {
         const PlanOverride *override = &stage->overrides[k];
         int32_t value = plan_number_of(context, override->instruction);
-        if (value < 0 || value >= plan_context_whole(context)->rules->entry_count || is_named[value])
+        if (value < 0 || value >= plan_context_primary(context)->rules->entry_count || is_named[value])
             continue;
         SbpState state = override->has_states ? override->states : assignment->stored[override->instruction];
         is_named[value] = true;
-        TRY(add_constraint(rows, plan_context_whole(context), &stage->mesh, state, value, error));
+        TRY(add_constraint(rows, plan_context_primary(context), &stage->mesh, state, value, error));
     }
     return AM_OK;
 }
@@ -197,7 +197,7 @@ static AmStatus add_parameters(json_t *rows, const PlanRanks *ranks, AmError *er
                       plan_string_to_json(parameter->path), "role", ir_role_name(parameter->role), "output",
                       output >= 0 ? json_integer(output) : json_null(), "part", part, "spec", spec);
         if (source.layer >= 0) json_object_set_new(row, "layer", json_integer(source.layer));
-        int32_t dimension = micro_batches_dimension(plan_context_whole(context), p);
+        int32_t dimension = micro_batches_dimension(plan_context_primary(context), p);
         if (dimension >= 0) json_object_set_new(row, "batch_dimension", json_integer(dimension));
         json_array_append_new(rows, row);
     }
@@ -250,18 +250,18 @@ static PrimitiveGroup *find_group(PrimitiveGroups *groups, Arena *arena, const I
 
 /* Writes [[primitive, shape, count in the forward pass, [numbers of recomputed ones]], ...]: operators are
  * numbered in their order among those of one primitive and shape. */
-static AmStatus recomputed_to_json(json_t **rows, Arena *arena, const PlanContext *whole,
+static AmStatus recomputed_to_json(json_t **rows, Arena *arena, const PlanContext *primary,
                                    const PlanRecomputation *recompute, AmError *error) {
     PrimitiveGroups groups = {0};
-    int32_t *range_of = ARENA_ARRAY(arena, int32_t, whole->rules->entry_count + 1);
+    int32_t *range_of = ARENA_ARRAY(arena, int32_t, primary->rules->entry_count + 1);
     *rows = json_array();
-    if (!range_of) return am_fail_memory(error, whole->rules->entry_count);
+    if (!range_of) return am_fail_memory(error, primary->rules->entry_count);
     if (recompute->range_count == 0) return AM_OK;
-    TRY(recompute_ranges(range_of, arena, whole, recompute, error));
-    for (int32_t i = 0; i < whole->rules->entry_count; i++) {
-        const IrInstruction *instruction = &whole->canonical->instructions[i];
-        if (whole->roles->phases[i] != IR_PHASE_FORWARD || !whole->split_options->live[i] ||
-            stages_is_transparent(whole, i) || !primitive_of(instruction)[0] ||
+    TRY(recompute_ranges(range_of, arena, primary, recompute, error));
+    for (int32_t i = 0; i < primary->rules->entry_count; i++) {
+        const IrInstruction *instruction = &primary->canonical->instructions[i];
+        if (primary->roles->phases[i] != IR_PHASE_FORWARD || !primary->split_options->live[i] ||
+            stages_is_transparent(primary, i) || !primitive_of(instruction)[0] ||
             instruction->shape.type == DTYPE_TUPLE)
             continue;
         PrimitiveGroup *group = find_group(&groups, arena, instruction);
@@ -280,7 +280,7 @@ static AmStatus recomputed_to_json(json_t **rows, Arena *arena, const PlanContex
     return AM_OK;
 }
 
-static AmStatus add_stages(json_t *rows, Arena *arena, const PlanContext *whole, const Plan *plan,
+static AmStatus add_stages(json_t *rows, Arena *arena, const PlanContext *primary, const Plan *plan,
                            AmError *error) {
     for (int32_t s = 0; s < plan->stage_count; s++) {
         const PlanStage *stage = &plan->stages[s];
@@ -290,7 +290,7 @@ static AmStatus add_stages(json_t *rows, Arena *arena, const PlanContext *whole,
                                 stage->recompute.range_count > 0, "sharded_gradients",
                                 storage_zero_level(stage) >= 2, "passes", passes);
         json_array_append_new(rows, row);
-        AmStatus status = recomputed_to_json(&recomputed, arena, whole, &stage->recompute, error);
+        AmStatus status = recomputed_to_json(&recomputed, arena, primary, &stage->recompute, error);
         json_object_set_new(row, "recomputed", recomputed);
         TRY(status);
     }
@@ -302,16 +302,16 @@ static AmStatus export_stages(json_t **root, const PlanContext *context, const P
     PlanRanks ranks;
     json_t *parameters = json_array(), *stages = json_array(), *constraints = json_array();
     AmStatus status;
-    const PlanContext *whole = plan_context_whole(context);
-    bool *is_named = ARENA_ARRAY(&arena, bool, whole->rules->entry_count + 1);
-    TRY_OR_FAIL(is_named ? AM_OK : am_fail_memory(error, whole->rules->entry_count));
+    const PlanContext *primary = plan_context_primary(context);
+    bool *is_named = ARENA_ARRAY(&arena, bool, primary->rules->entry_count + 1);
+    TRY_OR_FAIL(is_named ? AM_OK : am_fail_memory(error, primary->rules->entry_count));
     TRY_OR_FAIL(plan_ranks(&ranks, &arena, context, plan, error));
     for (int32_t part = 0; part < ranks.parts->stage_count; part++)
         TRY_OR_FAIL(target_check_pools(TARGET_JAX, ranks.context, ranks.assignments[part]->stored, error));
     TRY_OR_FAIL(add_parameters(parameters, &ranks, error));
     for (int32_t part = 0; part < ranks.parts->stage_count; part++)
         TRY_OR_FAIL(add_overrides(constraints, is_named, ranks.context, ranks.assignments[part], error));
-    TRY_OR_FAIL(add_stages(stages, &arena, whole, plan, error));
+    TRY_OR_FAIL(add_stages(stages, &arena, primary, plan, error));
     *root = json_pack("{s:s, s:i, s:s, s:i, s:O, s:O}", "format", "automap-jax-2", "micro_batches",
                       plan->micro_batches, "schedule", plan->schedule, "parts", ranks.parts->stage_count,
                       "stages", stages, "parameters", parameters);
@@ -332,7 +332,7 @@ AmStatus export_jax(json_t **root, const PlanContext *context, const Plan *plan,
     bool in_order = true;
     for (int32_t d = 0; d < plan->stages[0].mesh.device_count; d++)
         in_order = in_order && plan->stages[0].devices[d] == d;
-    bool is_split = plan_context_whole(context)->layer_map; /* its parameters are layers of the step's */
+    bool is_split = plan_context_primary(context)->layer_map; /* its parameters are layers of the step's */
     return has_one && in_order && !is_split ? export_stage(root, context, plan, error)
                                             : export_stages(root, context, plan, error);
 }

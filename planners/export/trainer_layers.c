@@ -141,12 +141,12 @@ static AmStatus count_recomputed(const TrainerReader *self, PartLayers *counts, 
 
 /* Accepts recomputation that the source prescribes (jax.checkpoint) if it repeats most products of layers. */
 static AmStatus check_source_recomputation(TrainerReader *self, int32_t ranges) {
-    const PlanContext *whole = plan_context_whole(self->context);
+    const PlanContext *primary = plan_context_primary(self->context);
     int64_t products = 0, again = 0;
-    for (int32_t i = 0; i < whole->canonical->instruction_count; i++) {
-        if (!ir_is_matrix_product(whole->canonical->instructions[i].opcode)) continue;
-        products += whole->roles->phases[i] == IR_PHASE_FORWARD;
-        again += whole->roles->phases[i] == IR_PHASE_RECOMPUTED;
+    for (int32_t i = 0; i < primary->canonical->instruction_count; i++) {
+        if (!ir_is_matrix_product(primary->canonical->instructions[i].opcode)) continue;
+        products += primary->roles->phases[i] == IR_PHASE_FORWARD;
+        again += primary->roles->phases[i] == IR_PHASE_RECOMPUTED;
     }
     if (again == 0) return AM_OK;
     if (ranges > 0)
@@ -179,8 +179,8 @@ static bool saves_same(const Plan *plan, const PlanRecomputation *all, uint8_t *
 
 /* Finds the modules of layers that the plan recomputes, where it saves values in its ranges. */
 static AmStatus find_modules(TrainerReader *self, const LayerSpans *spans) {
-    const PlanContext *whole = plan_context_whole(self->context);
-    int32_t count = 0, saved = 0, entry = whole->rules->entry_count;
+    const PlanContext *primary = plan_context_primary(self->context);
+    int32_t count = 0, saved = 0, entry = primary->rules->entry_count;
     for (int32_t s = 0; s < self->plan->stage_count; s++) {
         count += self->plan->stages[s].recompute.range_count;
         saved += self->plan->stages[s].recompute.saved_count;
@@ -195,7 +195,7 @@ static AmStatus find_modules(TrainerReader *self, const LayerSpans *spans) {
                    sizeof *all.ranges);
     for (int32_t k = 0; self->row->selective[k]; k++) {
         uint32_t modules = self->row->selective[k];
-        AmStatus status = layer_modules_save(&all, self->arena, whole, spans, modules, NULL);
+        AmStatus status = layer_modules_save(&all, self->arena, primary, spans, modules, NULL);
         if (status != AM_OK || !saves_same(self->plan, &all, is_saved, entry)) continue;
         self->recomputed_modules = modules;
         return AM_OK;
@@ -208,14 +208,14 @@ static AmStatus find_modules(TrainerReader *self, const LayerSpans *spans) {
 
 AmStatus trainer_check_recomputation(TrainerReader *self) {
     const Plan *plan = self->plan;
-    const PlanContext *whole = plan_context_whole(self->context);
+    const PlanContext *primary = plan_context_primary(self->context);
     LayerSpans spans;
     int32_t ranges = 0, parts = plan->stage_count * (plan->stage_count > 1 ? plan->stages[0].range_count : 1);
     bool is_all = true;
     for (int32_t s = 0; s < plan->stage_count; s++) ranges += plan->stages[s].recompute.range_count;
     TRY(check_source_recomputation(self, ranges));
     if (ranges == 0) return AM_OK;
-    TRY(layer_spans_find(&spans, self->arena, whole, self->error));
+    TRY(layer_spans_find(&spans, self->arena, primary, self->error));
     bool *is_recomputed = ARENA_ARRAY(self->arena, bool, spans.count + 1);
     PartLayers *counts = ARENA_ARRAY(self->arena, PartLayers, parts);
     if (self->arena->failed) return am_fail_memory(self->error, spans.count);

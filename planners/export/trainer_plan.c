@@ -221,7 +221,7 @@ static AmStatus check_plan(TrainerReader *self, const Cluster *cluster) {
 
 /* Counts the examples of a micro-batch, which are equal on all data ranks. */
 static AmStatus count_examples(const TrainerReader *self, TrainerPlan *degrees) {
-    int64_t batch = micro_batches_limit(plan_context_whole(self->context));
+    int64_t batch = micro_batches_limit(plan_context_primary(self->context));
     int64_t shares = (int64_t)self->plan->micro_batches * self->sizes[TRAINER_DATA];
     if (batch % shares != 0)
         return am_fail(self->error, AM_ERROR_INFEASIBLE, "",

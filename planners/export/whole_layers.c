@@ -30,7 +30,7 @@ typedef struct Layer {
 
 typedef struct Mover {
     Arena *arena;
-    const PlanContext *whole;
+    const PlanContext *primary;
     const Plan *plan;
     PipelineWork work;
     double *done; /* [count + 1] FLOPs before each instruction */
@@ -54,8 +54,8 @@ static AmStatus add_use(Mover *self, int32_t instruction, const char *path) {
         if (other.number == own.number && layer_path_is_same(&other, &own)) break;
     }
     if (layer < 0 && self->layer_count == MOST_LAYERS)
-        return am_fail(self->error, AM_ERROR_INFEASIBLE, self->whole->module->source, "it has over %d layers",
-                       MOST_LAYERS);
+        return am_fail(self->error, AM_ERROR_INFEASIBLE, self->primary->module->source,
+                       "it has over %d layers", MOST_LAYERS);
     ARENA_RESERVE(self->arena, self->layers, self->layer_count, self->layer_capacity);
     ARENA_RESERVE(self->arena, self->uses, self->use_count, self->use_capacity);
     if (self->arena->failed) return am_fail_memory(self->error, use);
@@ -104,7 +104,7 @@ static AmStatus list_cuts(Mover *self) {
     qsort(self->cuts, (size_t)self->cut_count, sizeof *self->cuts, compare_integers);
     if (self->cut_count <= self->place_count) return AM_OK;
     return am_fail(
-        self->error, AM_ERROR_INFEASIBLE, self->whole->module->source,
+        self->error, AM_ERROR_INFEASIBLE, self->primary->module->source,
         "the plan has %d cut%s, and only %d can lie between layers (which paths of weights tell, as "
         "layer[0] and layer[1])",
         self->cut_count, self->cut_count == 1 ? "" : "s", self->place_count);
@@ -157,7 +157,7 @@ static AmStatus match_evenly(Mover *self) {
             for (int32_t c = 0; c < cuts; c++) self->chosen[c] = self->places[first + c * step];
         }
     if (cuts == 0 || least < INFINITY) return AM_OK;
-    return am_fail(self->error, AM_ERROR_INFEASIBLE, self->whole->module->source,
+    return am_fail(self->error, AM_ERROR_INFEASIBLE, self->primary->module->source,
                    "%d layers cannot be dealt to %d chunks evenly", places + 1, cuts + 1);
 }
 
@@ -184,15 +184,15 @@ static AmStatus make_plan(const Mover *self, Plan **moved) {
     return AM_OK;
 }
 
-AmStatus plan_with_whole_layers(Plan **moved, int32_t *moved_count, Arena *arena, const PlanContext *whole,
+AmStatus plan_with_whole_layers(Plan **moved, int32_t *moved_count, Arena *arena, const PlanContext *primary,
                                 const Plan *plan, bool evenly, AmError *error) {
-    Mover self = {.arena = arena, .whole = whole, .plan = plan, .error = error};
-    TRY(even_pipeline_work(&self.work, arena, whole, error));
+    Mover self = {.arena = arena, .primary = primary, .plan = plan, .error = error};
+    TRY(even_pipeline_work(&self.work, arena, primary, error));
     self.done = ARENA_ARRAY(arena, double, self.work.count + 1);
     if (!self.done) return am_fail_memory(error, self.work.count);
     for (int32_t i = 0; i < self.work.count; i++) self.done[i + 1] = self.done[i] + self.work.flops[i];
     for (int32_t i = 0; i < self.work.count; i++) {
-        const char *path = layer_weight_of(whole, i);
+        const char *path = layer_weight_of(primary, i);
         if (path[0] && layer_path(path).number >= 0) TRY(add_use(&self, i, path));
     }
     TRY(list_places(&self));

@@ -9,7 +9,7 @@
 /* Moves every cut to the nearest place where no layer (layer_path.h) has weights on both sides, with a layer
  * between any two cuts. The plan is otherwise unchanged, in the arena. *moved_count: the number of moved
  * cuts. AM_ERROR_INFEASIBLE: the module has too few layers. */
-AmStatus plan_with_whole_layers(Plan **moved, int32_t *moved_count, Arena *arena, const PlanContext *whole,
+AmStatus plan_with_whole_layers(Plan **moved, int32_t *moved_count, Arena *arena, const PlanContext *primary,
                                 const Plan *plan, bool evenly, AmError *error);
 
 #endif

@@ -65,7 +65,7 @@ static AmStatus search_module(FormSearch *self, PlanContext *module, const FormS
     return status;
 }
 
-/* Searches a form, whose module becomes self->whole. If nothing fits, the form with the other choice of
+/* Searches a form, whose module becomes self->primary. If nothing fits, the form with the other choice of
  * attention is searched, too. */
 static AmStatus search_form(FormSearch *self, const ModuleForm *form, const FormShare *share,
                             AmError *error) {
@@ -77,10 +77,11 @@ static AmStatus search_form(FormSearch *self, const ModuleForm *form, const Form
         if (!plan_rewriting_is_none(form->other_rewriting))
             TRY(plan_context_rewrite(&other, source, form->other_rewriting, error));
     }
-    self->whole = module;
-    if (form->attention == ATTENTION_AUTO) TRY(attention_choose(&self->whole, &other, self->cluster, error));
-    if (form->attention == ATTENTION_FUSED) TRY(plan_context_fuse(&self->whole, self->whole, error));
-    AmStatus status = search_module(self, self->whole, share, error);
+    self->primary = module;
+    if (form->attention == ATTENTION_AUTO)
+        TRY(attention_choose(&self->primary, &other, self->cluster, error));
+    if (form->attention == ATTENTION_FUSED) TRY(plan_context_fuse(&self->primary, self->primary, error));
+    AmStatus status = search_module(self, self->primary, share, error);
     /* A large module with a plan of another form is refused where that is faster by far. */
     const NestedSearch *nested = &self->options.nested;
     bool is_refused =
@@ -89,7 +90,7 @@ static AmStatus search_form(FormSearch *self, const ModuleForm *form, const Form
     const SearchResult result = *self->result;
     status = search_module(self, other, share, &refusal);
     if (status == AM_ERROR_INFEASIBLE) *self->result = result;
-    else self->whole = other;
+    else self->primary = other;
     if (status != AM_OK && status != AM_ERROR_INFEASIBLE && error) *error = refusal;
     return status;
 }
@@ -110,14 +111,14 @@ static bool has_pipelines(const SearchResult *result) {
  * it, then of all. */
 static void add_form(FormSearch *self, const ModuleForm *form, const FormShare *share, AmStatus *status,
                      AmError *refusal) {
-    PlanContext *whole = self->whole;
+    PlanContext *primary = self->primary;
     const SearchResult before = *self->result;
     SearchResult *result = self->result;
     NestedSearch *nested = &self->options.nested;
     AmError own = {0};
     if (*status == AM_OK) nested->known.form_seconds = before.plan->predicted_step_seconds;
     if (*status == AM_OK) nested->known.form_has_pipelines = has_pipelines(&before);
-    nested->known.form_is_split = whole->layer_map && sample_is_wanted(whole);
+    nested->known.form_is_split = primary->layer_map && sample_is_wanted(primary);
     AmStatus found = search_form(self, form, share, &own);
     nested->known.form_seconds = 0;
     bool is_interrupted = result->interrupted;
@@ -125,7 +126,7 @@ static void add_form(FormSearch *self, const ModuleForm *form, const FormShare *
     double seconds = before.search_seconds + result->search_seconds;
     if (*status == AM_OK && (found != AM_OK || candidate_is_better(&before.pool.best, &result->pool.best))) {
         *result = before;
-        self->whole = whole;
+        self->primary = primary;
     } else {
         *status = found;
         *refusal = own;
@@ -178,7 +179,7 @@ static void put_off(FormSearch *self) {
         form->rewriting = module->rewriting;
         if (other) form->other_rewriting = other->rewriting;
         form->module = form->other = NULL;
-        forms->chosen = self->whole = forms->forms[0].module;
+        forms->chosen = self->primary = forms->forms[0].module;
         if (module->unfused) plan_context_forget(module);
         if (other) plan_context_forget(other);
         if (!module->unfused) plan_context_forget(module);
@@ -208,13 +209,13 @@ static AmStatus search_forms(FormSearch *self, AmError *error) {
     if (may_go_on && status == AM_OK && form_search_has_budget(self) && left != INT64_MAX &&
         left >= self->budget.used) {
         /* As many evaluations are left as all so far: the best form is searched again with them. */
-        const ModuleForm best = {.module = self->whole, .attention = ATTENTION_UNFUSED};
+        const ModuleForm best = {.module = self->primary, .attention = ATTENTION_UNFUSED};
         const FormShare rest = {.searches = 1 + self->has_search_after};
         add_form(self, &best, &rest, &status, &refusal);
     }
     TRY(am_pass_error(status, &refusal, error));
     if (!finishes_later(self)) return AM_OK;
-    return plan_search_finish(self->result, self->arena, self->whole, self->cluster, &self->options,
+    return plan_search_finish(self->result, self->arena, self->primary, self->cluster, &self->options,
                               &self->batching, error);
 }
 
@@ -225,8 +226,8 @@ static bool may_offload(const FormSearch *self) {
     const SearchRequest *request = self->options.request;
     const Cluster *cluster = self->cluster;
     bool has_state = false, has_hosts = true;
-    for (int32_t p = 0; p < self->whole->roles->parameter_count; p++)
-        has_state |= self->whole->roles->parameters[p].role == IR_ROLE_OPTIMIZER;
+    for (int32_t p = 0; p < self->primary->roles->parameter_count; p++)
+        has_state |= self->primary->roles->parameters[p].role == IR_ROLE_OPTIMIZER;
     for (int32_t s = 0; s < cluster->server_count; s++)
         has_hosts &=
             cluster->servers[s].host_bytes_per_second > 0 && cluster->servers[s].host_memory_bytes > 0;
@@ -237,7 +238,7 @@ static bool may_offload(const FormSearch *self) {
 
 AmStatus form_search(FormSearch *self, AmError *error) {
     AmError refusal = {0}, again = {0};
-    PlanContext *whole = self->whole;
+    PlanContext *primary = self->primary;
     AmStatus status = search_forms(self, &refusal);
     if (status != AM_ERROR_INFEASIBLE || !self->result->nearest || !may_offload(self))
         return am_pass_error(status, &refusal, error);
@@ -249,7 +250,7 @@ AmStatus form_search(FormSearch *self, AmError *error) {
     request->constraints.offloads_optimizer = true;
     request->space.initial = NULL;
     self->budget.used = 0;
-    self->whole = whole;
+    self->primary = primary;
     AmStatus second = search_forms(self, &again);
     if (second == AM_OK || second == AM_INTERRUPTED) {
         self->result->evaluations += failed.evaluations;

@@ -25,7 +25,7 @@ typedef struct FormSearch {
     int32_t form;          /* the form in work */
     /* -- the result -- */
     SearchResult *result;
-    PlanContext *whole; /* the module of its plan */
+    PlanContext *primary; /* the module of its plan */
     /* search_user_budget(). A search that the limit of evaluations cut uses all that it might. */
     Budget budget;
 } FormSearch;

@@ -113,7 +113,7 @@ static AmStatus allows_attention(bool *has, PlanContext *form, const FormFinder 
 
 /* Takes the form of the initial plan. */
 static AmStatus take_initial(ModuleForms *forms, const FormFinder *self, AmError *error) {
-    PlanRewrites rewriting = plan_context_whole(self->options->request->space.initial->context)->rewriting;
+    PlanRewrites rewriting = plan_context_primary(self->options->request->space.initial->context)->rewriting;
     LayersChoice layers = self->request->layers;
     AttentionChoice attention = self->request->attention;
     if (layers != LAYERS_AUTO && (layers == LAYERS_SPLIT) != rewriting.splits_layers)

@@ -11,9 +11,11 @@
 #include "planners/single_stage/single_stage_search.h"
 
 /* Returns the fastest candidate of a pool that a target can run; NULL: none. `*why`: the first refusal. */
-static PlanCandidate *fastest_on(Target target, CandidatePool *pool, const PlanContext *whole, AmError *why) {
+static PlanCandidate *fastest_on(Target target, CandidatePool *pool, const PlanContext *primary,
+                                 AmError *why) {
     for (int32_t k = 0; k < POOL_OF_TARGET && pool->on[target][k].plan; k++)
-        if (export_check(target, whole, pool->on[target][k].plan, why) == AM_OK) return &pool->on[target][k];
+        if (export_check(target, primary, pool->on[target][k].plan, why) == AM_OK)
+            return &pool->on[target][k];
     return NULL;
 }
 
@@ -26,9 +28,9 @@ typedef struct TargetTasks {
 static void find_plan(void *user, int32_t target) {
     const TargetTasks *tasks = user;
     const FormSearch *self = tasks->search;
-    if (self->whole->unfused && target_is_xla((Target)target)) return; /* it has no fused attention */
+    if (self->primary->unfused && target_is_xla((Target)target)) return; /* it has no fused attention */
     if (stop_flag_is_set(self->options.request->callbacks.interrupted)) return;
-    const PlanCandidate *best = fastest_on((Target)target, &self->result->pool, self->whole, NULL);
+    const PlanCandidate *best = fastest_on((Target)target, &self->result->pool, self->primary, NULL);
     if (best) tasks->plans->on[target] = best->plan;
 }
 
@@ -45,13 +47,13 @@ static AmStatus search_freely(FormSearch *self, SearchResult *found, TargetPlans
     if (stop_flag_is_set(options.request->callbacks.interrupted)) return AM_OK;
     form_search_share(&options, self, 1);
     AmStatus status =
-        device_search(found, self->arena, self->whole, self->cluster, &options, batching, &refusal);
+        device_search(found, self->arena, self->primary, self->cluster, &options, batching, &refusal);
     form_search_spend(self, &options, found);
     found->interrupted |= status == AM_INTERRUPTED;
     if (status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;
     TRY(am_pass_error(status, &refusal, error));
     plans->free_seconds = found->plan->predicted_step_seconds;
-    if (export_check(target, self->whole, found->plan, &lack) == AM_OK) return AM_OK;
+    if (export_check(target, self->primary, found->plan, &lack) == AM_OK) return AM_OK;
     char *remedy = strstr(lack.text, "; search --for"); /* this is the search that it names */
     if (remedy) *remedy = '\0';
     plans->lack = arena_copy_string(self->arena, lack.text);
@@ -67,7 +69,7 @@ static AmStatus price_for_jax(const FormSearch *self, PlanCandidate *candidate, 
     if (!plan) return am_fail_memory(error, (int64_t)sizeof *plan);
     *plan = *candidate->plan;
     plan->is_for_jax = true;
-    TRY(simulate_plan(&simulation, self->arena, plan_context_used(plan, self->whole), plan, self->cluster,
+    TRY(simulate_plan(&simulation, self->arena, plan_context_used(plan, self->primary), plan, self->cluster,
                       &options, error));
     TRY(simulation_predict(plan, self->arena, simulation, error));
     candidate->plan = simulation->fit.fits ? plan : NULL;
@@ -98,19 +100,19 @@ AmStatus target_search(FormSearch *self, TargetPlans *plans, const SearchOptions
     AmError refusal = {0}, why = {0};
     *plans = (TargetPlans){0};
     self->budget = search_user_budget(&self->options);
-    self->whole = self->forms.chosen;
+    self->primary = self->forms.chosen;
     if (target == TARGET_AUTOMAP) {
         TRY(form_search(self, error));
         TargetTasks tasks = {plans, self};
         parallel_for(TARGET_COUNT, 0, find_plan, &tasks);
         return AM_OK;
     }
-    TRY(target_check_module(target, self->whole, error));
+    TRY(target_check_module(target, self->primary, error));
     self->has_search_after = true;
     AmStatus status = form_search(self, &refusal);
     TRY(search_freely(self, &found, plans, free, free_batching, error));
-    PlanCandidate *own = fastest_on(target, &result->pool, self->whole, &why);
-    PlanCandidate *other = fastest_on(target, &found.pool, self->whole, NULL), priced;
+    PlanCandidate *own = fastest_on(target, &result->pool, self->primary, &why);
+    PlanCandidate *other = fastest_on(target, &found.pool, self->primary, NULL), priced;
     if (other && target == TARGET_JAX) {
         priced = *other;
         TRY(price_for_jax(self, &priced, error));
@@ -132,7 +134,7 @@ AmStatus target_search(FormSearch *self, TargetPlans *plans, const SearchOptions
 bool target_may_take(const FormSearch *self, const PlanCandidate *candidate) {
     if (search_check_plan(&self->options, candidate->plan, NULL) != AM_OK) return false;
     return self->options.request->constraints.target == TARGET_AUTOMAP ||
-           export_check(self->options.request->constraints.target, self->whole, candidate->plan, NULL) ==
+           export_check(self->options.request->constraints.target, self->primary, candidate->plan, NULL) ==
                AM_OK;
 }
 

@@ -41,7 +41,7 @@ static AmStatus find_places(PlanClimb *self, Arena *arena, AmError *error) {
                             self->options->nested.placement};
     LayerCosts *costs;
     AmError why = {0};
-    AmStatus status = layer_costs_open(&costs, self->whole, self->cluster, &settings, &pins, &why);
+    AmStatus status = layer_costs_open(&costs, self->primary, self->cluster, &settings, &pins, &why);
     if (status != AM_OK && status != AM_ERROR_INFEASIBLE && error) *error = why;
     if (status != AM_OK && status != AM_ERROR_INFEASIBLE) return status;
     int32_t count = status == AM_OK ? costs->units.count - 1 : 0;
@@ -75,15 +75,15 @@ enum { LARGE = 30000 };
 AmStatus plan_climb_list(ClimbBase *base, const Plan *plan, const PlanClimb *self, Arena *arena,
                          AmError *error) {
     const SearchRequest *request = self->options->request;
-    bool is_large = self->budget.has_cap && self->whole->rules->count > LARGE;
+    bool is_large = self->budget.has_cap && self->primary->rules->count > LARGE;
     *base = (ClimbBase){.arena = arena};
     bool recomputes = false; /* changes of recomputation are read from the plan's document */
     for (int32_t k = 0; k < plan->stage_count; k++) recomputes |= plan->stages[k].recompute.range_count > 0;
     if (!self->keeps_micro_batches || recomputes)
         TRY(plan_stages_to_json(&base->root, plan, plan->context, error));
     base->explainer = (Explainer){.arena = arena,
-                                  .whole = self->whole,
-                                  .context = plan_context_used(plan, self->whole),
+                                  .primary = self->primary,
+                                  .context = plan_context_used(plan, self->primary),
                                   .plan = plan,
                                   .root = base->root,
                                   .cluster = self->cluster,
@@ -135,7 +135,7 @@ static void copy_stage(PlanStage *stage, Arena *arena) {
 AmStatus plan_climb_take(Plan **plan, const ClimbStep *step, const PlanClimb *self, Arena *arena,
                          AmError *error) {
     const Plan *old = *plan, *from = step->plan;
-    const PlanContext *context = plan_context_used(from, self->whole);
+    const PlanContext *context = plan_context_used(from, self->primary);
     Plan *made = copy_of(arena, old, sizeof *old, 1);
     if (!made) return am_fail_memory(error, (int64_t)sizeof *made);
     made->context = context;

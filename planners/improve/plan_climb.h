@@ -19,7 +19,7 @@
 
 /* The climbs of one search. */
 typedef struct PlanClimb {
-    PlanContext *whole; /* the module as read; owns the contexts of other numbers of micro-batches */
+    PlanContext *primary; /* the module as read; owns the contexts of other numbers of micro-batches */
     const Cluster *cluster;
     const SearchOptions *options;
     bool keeps_micro_batches; /* the number is given */

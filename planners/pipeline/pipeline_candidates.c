@@ -27,7 +27,7 @@ int64_t uneven_shares_reserve(const PipelineCandidates *self) {
 }
 
 void pipeline_allow_candidates(PipelineCandidates *self) {
-    int64_t candidates = INSTRUCTIONS_PRICED / (ir_represented(self->plans.whole->canonical) + 1),
+    int64_t candidates = INSTRUCTIONS_PRICED / (ir_represented(self->plans.primary->canonical) + 1),
             most = MOST_CANDIDATES;
     if (candidates < LEAST_CANDIDATES) candidates = LEAST_CANDIDATES;
     if (self->plans.options->limits.evaluations > 0) {

@@ -54,7 +54,7 @@ static int32_t list_singles(const PipelineCandidates *self, PipelineLayout *foun
 }
 
 static bool is_large(const PipelineCandidates *self) {
-    return ir_represented(self->plans.whole->canonical) > ALWAYS_SEARCHED;
+    return ir_represented(self->plans.primary->canonical) > ALWAYS_SEARCHED;
 }
 
 AmStatus pipeline_one_stage_price(PipelineCandidates *self, const MicroBatchSettings *settings,
@@ -117,7 +117,7 @@ AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *sel
     if (self->best && pipeline_must_stop(self)) return AM_OK;
     AmError refusal = {0};
     if (options.searcher == SEARCHER_EXHAUSTIVE) options.searcher = SEARCHER_ANNEAL;
-    int32_t instructions = ir_represented(self->plans.whole->canonical);
+    int32_t instructions = ir_represented(self->plans.primary->canonical);
     bool is_trial = options.nested.purpose == PURPOSE_TRIAL;
     int64_t size = search_evaluations_for(options.searcher, instructions);
     if (options.limits.evaluations > 0) size = pipeline_evaluations_left(self) - uneven_shares_reserve(self);
@@ -129,7 +129,7 @@ AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *sel
     if (size < 1 || !budget_try_take(&self->budget, 1)) return AM_OK;
     if (self->best) options.nested.known.rival_seconds = self->best->seconds;
     options = search_part(&options, &self->budget, size);
-    AmStatus status = single_stage_search(single, self->plans.arena, self->plans.whole, self->plans.cluster,
+    AmStatus status = single_stage_search(single, self->plans.arena, self->plans.primary, self->plans.cluster,
                                           &options, &refusal);
     budget_return(&self->budget, single->evaluations, single->is_cut);
     if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) {
@@ -152,7 +152,7 @@ AmStatus pipeline_one_stage_add_overrides(const SearchResult *single, PipelineCa
     if (!refined) return am_fail_memory(error, (int64_t)sizeof *refined);
     *refined = *plan;
     part.limit = pipeline_evaluations_left(self) - uneven_shares_reserve(self);
-    TRY(plan_add_overrides(refined, &part, plans->arena, plans->whole, plans->cluster, plans->options,
+    TRY(plan_add_overrides(refined, &part, plans->arena, plans->primary, plans->cluster, plans->options,
                            error));
     budget_return(&self->budget, part.used, part.is_cut);
     pool_add(&self->pool, refined, &self->best->fit, PLAN_ORIGIN_IMPROVEMENT, NULL);

@@ -91,13 +91,13 @@ static AmStatus split_context(const PipelinePlans *self, PipelineContext *contex
                        .device_count = 1};
     int32_t *device = ARENA_ARRAY(&context->arena, int32_t, 1);
     if (!device) return am_fail_memory(error, 4);
-    context->context = self->whole;
+    context->context = self->primary;
     const PlanContext *known = NULL;
     if (context->recomputed.range_count > 0) {
-        known = plan_context_find_recomputed(self->whole, &context->recomputed);
+        known = plan_context_find_recomputed(self->primary, &context->recomputed);
         if (!known)
-            TRY(plan_context_recompute(&context->repeating, self->whole, &context->recomputed, settings.stop,
-                                       error));
+            TRY(plan_context_recompute(&context->repeating, self->primary, &context->recomputed,
+                                       settings.stop, error));
         context->context = known ? known : context->repeating;
     }
     if (context->micro_batches > 1) {
@@ -163,8 +163,8 @@ AmStatus pipeline_plans_open(PipelinePlans *self, const PipelineCandidate *candi
     }
     parallel_for(opened, 0, open_task, &tasks);
     for (int32_t k = 0; k < opened; k++) {
-        if (tasks.contexts[k]->repeating) plan_context_adopt(self->whole, tasks.contexts[k]->repeating);
-        if (tasks.contexts[k]->owned) plan_context_adopt(self->whole, tasks.contexts[k]->owned);
+        if (tasks.contexts[k]->repeating) plan_context_adopt(self->primary, tasks.contexts[k]->repeating);
+        if (tasks.contexts[k]->owned) plan_context_adopt(self->primary, tasks.contexts[k]->owned);
     }
     return AM_OK;
 }
@@ -302,7 +302,7 @@ static AmStatus take_plan(PipelinePlans *self, PipelineCandidate *candidate, AmE
     const Plan *given = candidate->given;
     Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
     if (!plan) return am_fail_memory(error, (int64_t)sizeof *plan);
-    const PlanContext *context = plan_context_used(given, self->whole);
+    const PlanContext *context = plan_context_used(given, self->primary);
     search_describe_plan(plan, context, self->cluster, self->options);
     TRY(micro_batches_state_relaxations(plan, self->arena, context, error));
     plan->stages = given->stages;

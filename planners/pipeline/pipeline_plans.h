@@ -32,7 +32,7 @@ enum { PIPELINE_MOST_CONTEXTS = 64 };
 
 typedef struct PipelinePlans {
     Arena *arena;
-    PlanContext *whole;
+    PlanContext *primary;
     const Cluster *cluster;
     const LayerCosts *costs;
     const SearchOptions *options;

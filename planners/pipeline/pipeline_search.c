@@ -35,7 +35,7 @@ static AmStatus price_first(PipelineCandidates *self, const MicroBatchSettings *
     const StageStrategy strategies[] = {
         {.tensor = 1, .storage = 3},
         {.tensor = cluster->servers[0].device_count, .splits_sequence = true, .storage = 3}};
-    bool is_wanted = settings->micro_batches <= 1 && self->plans.whole->rules->count > SOON_ENOUGH &&
+    bool is_wanted = settings->micro_batches <= 1 && self->plans.primary->rules->count > SOON_ENOUGH &&
                      pipeline_evaluations_left(self) >= LEAST_LEFT;
     for (int32_t k = 0; k < 2 && is_wanted && !self->best; k++) {
         PipelineCandidate *candidate = ARENA_ARRAY(self->plans.arena, PipelineCandidate, 1);
@@ -269,7 +269,7 @@ static AmStatus search_pipelines(PipelineCandidates *self, const MicroBatchSetti
     of_problem.constraints.offloads_optimizer = options->request->constraints.offloads_optimizer;
     const LayerPins pins = {options->request->constraints.pins, options->request->constraints.pin_count,
                             options->nested.placement};
-    TRY(layer_costs_open(&self->costs, self->plans.whole, self->plans.cluster, &of_problem, &pins, error));
+    TRY(layer_costs_open(&self->costs, self->plans.primary, self->plans.cluster, &of_problem, &pins, error));
     self->plans.costs = self->costs;
     self->costs->stop = self->budget.stop;
     TRY(price_given(self, settings, error));
@@ -337,7 +337,7 @@ static AmStatus fail_pinned_stages(const PipelineCandidates *self, const Propaga
 /* Fails because no plan with the fixed degrees was found. */
 static AmStatus fail_degrees(const PipelineCandidates *self, AmError *error) {
     const Degrees *degrees = &self->plans.options->request->constraints.degrees;
-    const char *source = self->plans.whole->module->source;
+    const char *source = self->plans.primary->module->source;
     char text[DEGREES_TEXT_BYTES];
     const SearchOptions *options = self->plans.options;
     const PropagationPin *last;
@@ -383,20 +383,21 @@ static AmStatus search_candidates(PipelineCandidates *self, SearchResult *result
                            self->plans.options->request->constraints.memory_fraction, error);
     const SearchOptions *options = self->plans.options;
     const PlanConstraints *constraints = &options->request->constraints;
-    TRY(pins_check_meshes(self->plans.whole, constraints->pins, constraints->pin_count, &constraints->degrees,
-                          constraints->is_even, self->plans.cluster->device_count, error));
+    TRY(pins_check_meshes(self->plans.primary, constraints->pins, constraints->pin_count,
+                          &constraints->degrees, constraints->is_even, self->plans.cluster->device_count,
+                          error));
     if (placement_free_stage(constraints->pins, constraints->pin_count) >= 0)
         return fail_degrees(self, error);
     if (self->refusal.code != AM_OK && self->budget.is_cut && constraints->pin_count > 0)
-        return am_fail(error, AM_ERROR_INFEASIBLE, self->plans.whole->module->source,
+        return am_fail(error, AM_ERROR_INFEASIBLE, self->plans.primary->module->source,
                        "no plan with the pins was priced within the limit (expected more --evaluations or "
                        "--seconds); the first one: %s",
                        self->refusal.text);
     TRY(am_pass_error(self->refusal.code, &self->refusal, error));
     const PlanContext *context;
-    if (settings->micro_batches > 1) TRY(plan_context_for(&context, self->plans.whole, settings, error));
+    if (settings->micro_batches > 1) TRY(plan_context_for(&context, self->plans.primary, settings, error));
     if (!degrees_are_free(&constraints->degrees)) return fail_degrees(self, error);
-    return am_fail(error, AM_ERROR_INFEASIBLE, self->plans.whole->module->source,
+    return am_fail(error, AM_ERROR_INFEASIBLE, self->plans.primary->module->source,
                    self->budget.is_cut ? BUDGET_CUT_TEXT : "no hybrid plan fits by the tables of its layers");
 }
 
@@ -427,7 +428,7 @@ AmStatus pipeline_check_options(const SearchOptions *options, AmError *error) {
     return AM_OK;
 }
 
-AmStatus pipeline_search(SearchResult *result, Arena *arena, PlanContext *whole, const Cluster *cluster,
+AmStatus pipeline_search(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
                          const SearchOptions *options, const MicroBatchSettings *settings, AmError *error) {
     const SearchRequest *request = options->request;
     double start = clock_seconds();
@@ -435,7 +436,7 @@ AmStatus pipeline_search(SearchResult *result, Arena *arena, PlanContext *whole,
     PipelineCandidates *self = ARENA_ARRAY(arena, PipelineCandidates, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     self->plans = (PipelinePlans){.arena = arena,
-                                  .whole = whole,
+                                  .primary = primary,
                                   .cluster = cluster,
                                   .options = options,
                                   .relaxations = settings->relaxations};

@@ -46,8 +46,9 @@ AmStatus attention_has_kernels(bool *has, PlanContext *unfused, const Cluster *c
     return AM_OK;
 }
 
-AmStatus attention_choose(PlanContext **whole, PlanContext **other, const Cluster *cluster, AmError *error) {
-    PlanContext *unfused = *whole, *fused;
+AmStatus attention_choose(PlanContext **primary, PlanContext **other, const Cluster *cluster,
+                          AmError *error) {
+    PlanContext *unfused = *primary, *fused;
     double unfused_seconds, fused_seconds;
     *other = NULL;
     bool has_kernels;
@@ -57,7 +58,7 @@ AmStatus attention_choose(PlanContext **whole, PlanContext **other, const Cluste
     TRY(price(&unfused_seconds, unfused, cluster, error));
     TRY(price(&fused_seconds, fused, cluster, error));
     bool is_faster = fused_seconds < unfused_seconds;
-    *whole = is_faster ? fused : unfused;
+    *primary = is_faster ? fused : unfused;
     *other = is_faster ? unfused : fused;
     return AM_OK;
 }

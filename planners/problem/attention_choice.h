@@ -9,7 +9,7 @@
  * communication. A device type must have kernels of known times: measured operators of a host, or for 16-bit
  * types a bf16 rate, as GPUs with such kernels have. `*other` is the form that is not chosen, or NULL where
  * there is no choice: a module without attention, or a device type without kernels. */
-AmStatus attention_choose(PlanContext **whole, PlanContext **other, const Cluster *cluster, AmError *error);
+AmStatus attention_choose(PlanContext **primary, PlanContext **other, const Cluster *cluster, AmError *error);
 
 /* Chooses for each of `count` forms of a module as attention_choose() does, on several threads. others[k] is
  * the form not chosen instead of forms[k]. */

@@ -36,7 +36,7 @@ int32_t placement_free_stage(const PropagationPin *pins, int32_t count) {
 
 /* Returns the cluster whose device numbers users write. */
 static const Cluster *described(const Cluster *cluster) {
-    return cluster->whole ? cluster->whole : cluster;
+    return cluster->parent ? cluster->parent : cluster;
 }
 
 static bool mark_item(bool *allowed, const Cluster *cluster, const char *item) {
@@ -152,7 +152,7 @@ static AmStatus place_scope(Placement *self, Arena *arena, const PlanContext *co
 static AmStatus check_device_counts(const Placement *self, const PlanContext *context, AmError *error) {
     const Cluster *cluster = self->cluster;
     char label[PIN_LABEL_BYTES];
-    if (cluster->whole) return AM_OK;
+    if (cluster->parent) return AM_OK;
     for (int32_t i = 0; i < self->count; i++) {
         const PropagationPin *number = self->on_number[i];
         int32_t allowed = 0;

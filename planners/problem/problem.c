@@ -177,7 +177,7 @@ AmStatus problem_create(StageProblem **problem, const PlanContext *context, cons
     self->has_storage = settings->space != SPACE_OPERATOR && self->pins.count == 0 && updates_weights;
     self->gathered.bytes = gathered_bytes(context, &self->arena);
     self->gathered.may_stay =
-        !context->whole && self->gathered.bytes <= MOST_KEPT * problem_memory_limit(self);
+        !context->primary && self->gathered.bytes <= MOST_KEPT * problem_memory_limit(self);
     self->priced.axis_plans = ARENA_ARRAY(&self->arena, ProblemMemo, 1);
     self->strict = ARENA_ARRAY(&self->arena, StrictClassSets, MESH_MAX_AXES);
     if (self->priced.axis_plans) self->priced.axis_plans->capacity = 256;
@@ -302,7 +302,7 @@ void problem_stage(const StageProblem *problem, const AxisPlan *axis_plan, Arena
     stage->devices = ARENA_ARRAY(arena, int32_t, problem->mesh.device_count);
     stage->ranges = arena_alloc(arena, sizeof *stage->ranges);
     if (arena->failed) return;
-    stage->ranges[0][1] = plan_context_whole(problem->context)->rules->entry_count;
+    stage->ranges[0][1] = plan_context_primary(problem->context)->rules->entry_count;
     stage->range_count = 1;
     memcpy(stage->devices, problem->devices, sizeof(int32_t) * (size_t)problem->mesh.device_count);
     stage->override_count = problem->pins.override_count;
@@ -409,7 +409,7 @@ static AmStatus simulate_stage(PlanPrice *price, const StageProblem *self, Arena
                                AmError *error) {
     const Plan plan = {.stages = stage,
                        .stage_count = 1,
-                       .micro_batches = self->context->whole ? self->context->micro_batches : 1,
+                       .micro_batches = self->context->primary ? self->context->micro_batches : 1,
                        .schedule = "none",
                        .context = self->context};
     Simulation *simulation;

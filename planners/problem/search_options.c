@@ -117,14 +117,14 @@ AmStatus search_check_plan(const SearchOptions *options, const Plan *plan, AmErr
 
 void search_describe_plan(Plan *plan, const PlanContext *context, const Cluster *cluster,
                           const SearchOptions *options) {
-    const IrModule *module = plan_context_whole(context)->canonical;
+    const IrModule *module = plan_context_primary(context)->canonical;
     *plan = (Plan){.module_name = module->name,
                    .module_sha256 = context->sha256,
                    .module_instructions = module->instruction_count,
                    .cluster_name = cluster->name,
                    .cluster_sha256 = cluster->sha256,
                    .cluster_description = cluster->description,
-                   .micro_batches = context->whole ? context->micro_batches : 1,
+                   .micro_batches = context->primary ? context->micro_batches : 1,
                    .context = context,
                    .schedule = "none",
                    .stage_count = 1,

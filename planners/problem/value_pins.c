@@ -15,7 +15,7 @@
 /* Search for the values of one pin after the other. */
 typedef struct ValueFinder {
     Arena *arena;
-    const PlanContext *context, *whole; /* plan_context_whole(): patterns are of its names */
+    const PlanContext *context, *primary; /* plan_context_primary(): patterns are of its names */
     const Mesh *mesh;
     const PropagationPin **pinned; /* [instruction]: the pin of its result, or NULL */
     SbpState *states;              /* [instruction] */
@@ -51,7 +51,7 @@ static bool is_stored(const PlanContext *context, int32_t i, int32_t rank) {
 
 /* Returns whether a forward operator that fused attention replaces is named so. */
 static bool is_of_attention(const ValueFinder *self, const PropagationPin *pin) {
-    const PlanContext *unfused = self->whole->unfused;
+    const PlanContext *unfused = self->primary->unfused;
     bool *is_in = unfused ? ARENA_ARRAY(self->arena, bool, unfused->rules->count + 1) : NULL;
     if (!is_in) return false;
     scopes_find_named(is_in, unfused, pin->pattern);
@@ -64,9 +64,9 @@ static bool is_of_attention(const ValueFinder *self, const PropagationPin *pin) 
 
 /* Returns whether the pattern names the forward operator k of the module as read. */
 static bool is_named(const ValueFinder *self, const PropagationPin *pin, const bool *is_in, int32_t k) {
-    const IrInstruction *instruction = &self->whole->canonical->instructions[k];
+    const IrInstruction *instruction = &self->primary->canonical->instructions[k];
     bool has_name = is_in[k] || strcmp(instruction->name, pin->pattern) == 0;
-    return has_name && self->whole->roles->phases[k] == IR_PHASE_FORWARD &&
+    return has_name && self->primary->roles->phases[k] == IR_PHASE_FORWARD &&
            instruction->opcode != IR_PARAMETER;
 }
 
@@ -76,7 +76,7 @@ static AmStatus fail_rank(const ValueFinder *self, const PropagationPin *pin, co
     char label[PIN_LABEL_BYTES], list[4 * (IR_MAX_RANK + 1) + 1] = "";
     for (int32_t r = 0; r <= IR_MAX_RANK; r++) {
         bool has_rank = false;
-        for (int32_t k = 0; k < self->whole->rules->count && !has_rank; k++) {
+        for (int32_t k = 0; k < self->primary->rules->count && !has_rank; k++) {
             int32_t i = is_named(self, pin, is_in, k) ? plan_instruction_of(self->context, k) : -1;
             has_rank = i >= 0 && is_stored(self->context, i, r);
         }
@@ -91,12 +91,13 @@ static AmStatus fail_rank(const ValueFinder *self, const PropagationPin *pin, co
 /* Refuses a pin without operators, with the nearest name of a forward one. */
 static AmStatus fail_name(const ValueFinder *self, const PropagationPin *pin, AmError *error) {
     char label[PIN_LABEL_BYTES], hint[SUGGEST_HINT_BYTES] = "";
-    const PlanContext *whole = self->whole;
-    const char **names = ARENA_ARRAY(self->arena, const char *, whole->rules->count + 1);
-    if (!names) return am_fail_memory(error, whole->rules->count);
-    for (int32_t k = 0; k < whole->rules->count; k++)
-        if (whole->roles->phases[k] == IR_PHASE_FORWARD) names[k] = whole->canonical->instructions[k].name;
-    suggest_hint(hint, pin->pattern, names, (size_t)whole->rules->count);
+    const PlanContext *primary = self->primary;
+    const char **names = ARENA_ARRAY(self->arena, const char *, primary->rules->count + 1);
+    if (!names) return am_fail_memory(error, primary->rules->count);
+    for (int32_t k = 0; k < primary->rules->count; k++)
+        if (primary->roles->phases[k] == IR_PHASE_FORWARD)
+            names[k] = primary->canonical->instructions[k].name;
+    suggest_hint(hint, pin->pattern, names, (size_t)primary->rules->count);
     return am_fail(error, pin_error(pin), pin_file(pin),
                    "%s: no forward operator has the name, op_name, weight or source line \"%s\"%s",
                    pin_place(label, pin), pin->pattern, hint);
@@ -106,7 +107,7 @@ static AmStatus fail_unmatched(const ValueFinder *self, const PropagationPin *pi
                                int32_t rank, AmError *error) {
     char label[PIN_LABEL_BYTES];
     bool has_operators = false;
-    for (int32_t k = 0; k < self->whole->rules->count; k++) has_operators |= is_named(self, pin, is_in, k);
+    for (int32_t k = 0; k < self->primary->rules->count; k++) has_operators |= is_named(self, pin, is_in, k);
     if (!has_operators && is_of_attention(self, pin))
         return am_fail(error, AM_ERROR_INFEASIBLE, "", "%s: fused attention has no such value",
                        pin_label(label, pin));
@@ -114,18 +115,18 @@ static AmStatus fail_unmatched(const ValueFinder *self, const PropagationPin *pi
 }
 
 static AmStatus find_of_pin(ValueFinder *self, const PropagationPin *pin, AmError *error) {
-    const PlanContext *whole = self->whole;
+    const PlanContext *primary = self->primary;
     char text[PIN_ARGUMENT_BYTES], label[PIN_LABEL_BYTES];
     SbpState state;
     int32_t rank, found = 0;
     AmError refusal = {0};
     ArenaMark mark = arena_mark(self->arena);
-    bool *is_in = ARENA_ARRAY(self->arena, bool, whole->rules->count + 1);
-    if (!is_in) return am_fail_memory(error, whole->rules->count);
+    bool *is_in = ARENA_ARRAY(self->arena, bool, primary->rules->count + 1);
+    if (!is_in) return am_fail_memory(error, primary->rules->count);
     if (propagation_parse_sharding(&state, &rank, self->mesh, pin_argument(text, pin), &refusal) != AM_OK)
         return am_fail(error, pin_error(pin), pin_file(pin), "%s: %s", pin_place(label, pin), refusal.text);
-    TRY(scopes_find_members(is_in, self->arena, whole, pin->pattern, error));
-    for (int32_t k = 0; k < whole->rules->count; k++) {
+    TRY(scopes_find_members(is_in, self->arena, primary, pin->pattern, error));
+    for (int32_t k = 0; k < primary->rules->count; k++) {
         int32_t i = is_named(self, pin, is_in, k) ? plan_instruction_of(self->context, k) : -1;
         if (i < 0 || !is_stored(self->context, i, rank)) continue;
         const PropagationPin *before = self->pinned[i];
@@ -153,7 +154,7 @@ AmStatus value_pins_find(PinnedValue **values, int32_t *count, Arena *arena, con
     if (!has_values) return AM_OK;
     ValueFinder self = {.arena = arena,
                         .context = context,
-                        .whole = plan_context_whole(context),
+                        .primary = plan_context_primary(context),
                         .mesh = mesh,
                         .pinned = ARENA_ARRAY(arena, const PropagationPin *, instructions + 1),
                         .states = ARENA_ARRAY(arena, SbpState, instructions + 1)};

@@ -197,7 +197,7 @@ static AmStatus end_price(SingleStageSearch *search, Baseline baseline, const Ba
         const char *kind = again && again->saved_count > 0 ? "selective" : "full";
         *result =
             (BaselineResult){.seconds = mesh->plan->predicted_step_seconds,
-                             .micro_batches = search->context->whole ? search->context->micro_batches : 1,
+                             .micro_batches = search->context->primary ? search->context->micro_batches : 1,
                              .recompute = again ? kind : NULL};
         if (!request->method.no_seeds) search_watch_count(request->callbacks.watch, 0, result->seconds);
         return AM_OK;

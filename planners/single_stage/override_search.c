@@ -408,7 +408,7 @@ static AmStatus run_rounds(OverrideSearch *self, AmError *error) {
 AmStatus stage_add_overrides(PlanStage *stage, PlanPrice *price, Arena *arena, StageProblem *problem,
                              AmError *error) {
     /* Instructions of a module that was rewritten may stand for one of the file's together. */
-    if (problem->context->whole || problem_must_stop(problem)) return AM_OK;
+    if (problem->context->primary || problem_must_stop(problem)) return AM_OK;
     Arena own = {0}; /* of the sharding graph and the stages of all trials */
     OverrideSearch *self = ARENA_ARRAY(&own, OverrideSearch, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);

@@ -12,7 +12,7 @@
 
 const PlanRecomputation *single_stage_recomputation(const SingleStageSearch *self) {
     const PlanContext *context = self->context;
-    if (context->whole && context->micro_batches > 1) context = context->base;
+    if (context->primary && context->micro_batches > 1) context = context->base;
     return context->recompute.range_count > 0 ? &context->recompute : NULL;
 }
 
@@ -150,7 +150,7 @@ static AmStatus climb_plan(SingleStageSearch *self, Plan **plan, AmError *error)
     bool is_same = (*plan)->predicted_step_seconds == self->climbs.from;
     if (single_stage_left(self) <= 0 || is_same) return AM_OK;
     self->climbs.from = (*plan)->predicted_step_seconds;
-    climb->whole = self->options->nested.climbs;
+    climb->primary = self->options->nested.climbs;
     climb->cluster = self->cluster;
     climb->options = self->options;
     climb->keeps_micro_batches = true;

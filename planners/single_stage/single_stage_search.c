@@ -238,7 +238,7 @@ AmStatus single_stage_baselines(SearchResult *result, bool *is_left_out, Arena *
         if (is_left_out[e]) result->baselines[e] = (BaselineResult){.seconds = NAN};
         bool is_refused =
             !plan &&
-            context->whole; /* the module as read may have no such plan, and a rewritten one may have it */
+            context->primary; /* the module as read may have no such plan, and a rewritten one may have it */
         bool is_far =
             far > 0 && plan && isnan(result->baselines[e].seconds) && self.baselines[e].least_seconds > far;
         if (is_far) result->baselines[e].reason = BASELINE_IS_FAR;

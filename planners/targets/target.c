@@ -158,20 +158,20 @@ AmStatus target_check_plan(Target target, const Plan *plan, AmError *error) {
 /* ---- modules ---- */
 
 /* Checks that the batch is the first dimension of each data input. */
-static AmStatus check_batch(const PlanContext *whole, AmError *error) {
-    for (int32_t p = 0; p < whole->roles->parameter_count; p++)
-        if (micro_batches_dimension(whole, p) > 0)
-            return am_fail(error, AM_ERROR_INFEASIBLE, whole->canonical->source,
+static AmStatus check_batch(const PlanContext *primary, AmError *error) {
+    for (int32_t p = 0; p < primary->roles->parameter_count; p++)
+        if (micro_batches_dimension(primary, p) > 0)
+            return am_fail(error, AM_ERROR_INFEASIBLE, primary->canonical->source,
                            "automap_torch cuts batches along dimension 0, and the examples of %s are along "
                            "dimension %d; export the model with batch_dim=%d, or transpose it in the model",
-                           whole->roles->parameters[p].path, micro_batches_dimension(whole, p),
-                           micro_batches_dimension(whole, p));
+                           primary->roles->parameters[p].path, micro_batches_dimension(primary, p),
+                           micro_batches_dimension(primary, p));
     return AM_OK;
 }
 
 AmStatus target_check_module(Target target, const PlanContext *context, AmError *error) {
-    const IrModule *module = plan_context_whole(context)->canonical;
-    if (rows[target].has_leading_batch) TRY(check_batch(plan_context_whole(context), error));
+    const IrModule *module = plan_context_primary(context)->canonical;
+    if (rows[target].has_leading_batch) TRY(check_batch(plan_context_primary(context), error));
     bool has_attention = false; /* a product of each head */
     const char *trainer = rows[target].trainer;
     if (!trainer) return AM_OK;

@@ -90,7 +90,7 @@ static void enter_micro_batches(StrictProblem *problem, const PlannedLoop *loop,
  * iteration. */
 static void enter_loop(StrictProblem *problem, const PlannedLoop *loop, bool *is_forward) {
     const IrModule *module = problem->context->canonical;
-    if (problem->context->whole && loop->instruction < problem->context->rules->entry_count) {
+    if (problem->context->primary && loop->instruction < problem->context->rules->entry_count) {
         enter_micro_batches(problem, loop, is_forward);
         return;
     }

@@ -187,6 +187,7 @@ typedef struct Plan {
  *     rewritten  has the source's module in another form (plan_context_rewrite)
  *     derived    has the module of one of these two with micro-batches or recomputation
  *
+ * Sources and rewritten contexts are primary. A primary context owns those that are derived from it.
  * Plans refer to a rewritten context as to a source: their numbers are by its instructions.
  */
 typedef struct PlanContext {
@@ -201,9 +202,9 @@ typedef struct PlanContext {
     IrAttentions *attention;     /* of the canonical module; NULL until it is looked for */
 
     /* Derived contexts (micro_batches.h, recompute.h). */
-    const struct PlanContext *whole; /* is the source or rewritten context; NULL: this one is not derived */
-    const struct PlanContext *base;  /* has the module that was changed: `whole`, or one that recomputes */
-    int32_t *original; /* [instruction]: its number in `whole`, or in `unfused` where attention is fused */
+    const struct PlanContext *primary; /* from which this one is derived; NULL: this one is primary */
+    const struct PlanContext *base; /* has the module that was changed: `primary`, or one that recomputes */
+    int32_t *original; /* [instruction]: its number in `primary`, or in `unfused` where attention is fused */
     int32_t micro_batches;        /* 1: recomputation alone; 0: not derived */
     uint32_t relaxations;         /* bits by Relaxation: those that the micro-batches needed */
     uint32_t allowed_relaxations; /* bits by Relaxation: those that the settings allowed */
@@ -231,22 +232,22 @@ static inline bool plan_context_in_forward(const PlanContext *context, int32_t i
     return context->split_options->live[i] && context->roles->phases[i] == IR_PHASE_FORWARD;
 }
 
-/* Returns the context that was read, or that of its rewriting: plan numbers are by its instructions. */
-static inline const PlanContext *plan_context_whole(const PlanContext *context) {
-    return context->whole ? context->whole : context;
+/* Returns the primary context of a context, whose instructions number plans. */
+static inline const PlanContext *plan_context_primary(const PlanContext *context) {
+    return context->primary ? context->primary : context;
 }
 /* Returns the context of the module as read, whose parameters files and callers name. */
 static inline const PlanContext *plan_context_source(const PlanContext *context) {
-    context = plan_context_whole(context);
+    context = plan_context_primary(context);
     return context->source ? context->source : context;
 }
 /* Returns the part of the source's parameter, or output, that parameter or output k of a context is. */
 static inline IrLayerPart plan_source_parameter(const PlanContext *context, int32_t k) {
-    const IrLayerMap *map = plan_context_whole(context)->layer_map;
+    const IrLayerMap *map = plan_context_primary(context)->layer_map;
     return map ? map->parameters[k] : (IrLayerPart){k, 0, -1};
 }
 static inline IrLayerPart plan_source_output(const PlanContext *context, int32_t k) {
-    const IrLayerMap *map = plan_context_whole(context)->layer_map;
+    const IrLayerMap *map = plan_context_primary(context)->layer_map;
     return map ? map->outputs[k] : (IrLayerPart){k, 0, -1};
 }
 /* Returns the schedule of a plan; gpipe for one stage. */

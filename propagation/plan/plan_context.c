@@ -137,12 +137,12 @@ AmStatus plan_context_find_attention(PlanContext *context, AmError *error) {
 static AmStatus move_repeats(PlanContext *self, const PlanContext *made_from, const int32_t *original,
                              AmError *error) {
     const IrRoles *from = made_from->roles;
-    int32_t count = self->canonical->instruction_count, whole = made_from->canonical->instruction_count;
+    int32_t count = self->canonical->instruction_count, primary = made_from->canonical->instruction_count;
     if (!from->repeats) return AM_OK;
-    int32_t *serving = ARENA_ARRAY(&self->arena, int32_t, whole + 1);
+    int32_t *serving = ARENA_ARRAY(&self->arena, int32_t, primary + 1);
     int32_t *repeats = ARENA_ARRAY(&self->arena, int32_t, count + 1);
     if (!serving || !repeats) return am_fail_memory(error, count);
-    for (int32_t i = 0; i < whole; i++) serving[i] = -1;
+    for (int32_t i = 0; i < primary; i++) serving[i] = -1;
     for (int32_t i = count - 1; i >= 0; i--) serving[original[i]] = i;
     for (int32_t i = 0; i < count; i++) {
         int32_t repeated = from->repeats[original[i]];
@@ -161,7 +161,7 @@ void plan_context_free(PlanContext *context) {
             plan_context_free(split);
         }
     ir_module_free(context->canonical);
-    if (!context->whole && !context->source) ir_module_free(context->module);
+    if (!context->primary && !context->source) ir_module_free(context->module);
     Arena arena = context->arena; /* the context itself lives in it */
     arena_free(&arena);
 }

@@ -17,9 +17,9 @@ static AmStatus map_parts(PlanSample *sample, AmError *error) {
     IrLayerPart *outputs = ARENA_ARRAY(&self->arena, IrLayerPart, record->output_count + 1);
     if (self->arena.failed) return am_fail_memory(error, record->parameter_count);
     for (int32_t p = 0; p < record->parameter_count; p++)
-        parameters[p] = plan_source_parameter(sample->whole, record->parameters[p]);
+        parameters[p] = plan_source_parameter(sample->primary, record->parameters[p]);
     for (int32_t k = 0; k < record->output_count; k++)
-        outputs[k] = plan_source_output(sample->whole, record->outputs[k]);
+        outputs[k] = plan_source_output(sample->primary, record->outputs[k]);
     *map = (IrLayerMap){.parameters = parameters,
                         .outputs = outputs,
                         .parameter_count = record->parameter_count,
@@ -31,7 +31,7 @@ static AmStatus map_parts(PlanSample *sample, AmError *error) {
 /* Derives roles, rules, classes and options to split of the sample. */
 static AmStatus derive(PlanSample *sample, AmError *error) {
     PlanContext *self = sample->context;
-    TRY(ir_sample_roles(&self->roles, &self->arena, self->canonical, sample->record, sample->whole->roles,
+    TRY(ir_sample_roles(&self->roles, &self->arena, self->canonical, sample->record, sample->primary->roles,
                         error));
     TRY(rules_build(&self->rules, &self->arena, self->canonical, error));
     TRY(classes_build(&self->classes, &self->arena, self->rules, self->roles, error));
@@ -40,12 +40,12 @@ static AmStatus derive(PlanSample *sample, AmError *error) {
     return map_parts(sample, error);
 }
 
-AmStatus plan_sample_make(PlanSample *sample, const PlanContext *whole, AmError *error) {
+AmStatus plan_sample_make(PlanSample *sample, const PlanContext *primary, AmError *error) {
     IrModule *module;
     IrLayerSample *record;
     Arena arena = {0};
-    *sample = (PlanSample){.whole = whole};
-    TRY(ir_sample_layers(&module, &record, whole->canonical, whole->roles, error));
+    *sample = (PlanSample){.primary = primary};
+    TRY(ir_sample_layers(&module, &record, primary->canonical, primary->roles, error));
     if (!module) return AM_OK;
     PlanContext *self = ARENA_ARRAY(&arena, PlanContext, 1);
     if (!self) {
@@ -53,12 +53,12 @@ AmStatus plan_sample_make(PlanSample *sample, const PlanContext *whole, AmError 
         return am_fail_memory(error, (int64_t)sizeof *self);
     }
     *self = (PlanContext){.arena = arena,
-                          .module = whole->module,
+                          .module = primary->module,
                           .canonical = module,
-                          .source = whole->source ? whole->source : (PlanContext *)whole,
-                          .rewriting = whole->rewriting,
-                          .unfused = whole->unfused};
-    memcpy(self->sha256, whole->sha256, sizeof self->sha256);
+                          .source = primary->source ? primary->source : (PlanContext *)primary,
+                          .rewriting = primary->rewriting,
+                          .unfused = primary->unfused};
+    memcpy(self->sha256, primary->sha256, sizeof self->sha256);
     sample->context = self;
     sample->record = record;
     AmStatus status = derive(sample, error);
@@ -77,8 +77,8 @@ void plan_sample_free(PlanSample *sample) {
  * one. */
 static AmStatus move_recomputation(PlanRecomputation *recompute, Arena *arena, const PlanSample *sample,
                                    const PlanRecomputation *from, AmError *error) {
-    const PlanContext *whole = sample->whole;
-    int32_t count = whole->rules->entry_count, last_range = -1, last_standing = -1;
+    const PlanContext *primary = sample->primary;
+    int32_t count = primary->rules->entry_count, last_range = -1, last_standing = -1;
     if (from->range_count == 0) return AM_OK;
     *recompute =
         (PlanRecomputation){.ranges = arena_alloc(arena, sizeof *recompute->ranges * ((size_t)count + 1)),
@@ -86,7 +86,7 @@ static AmStatus move_recomputation(PlanRecomputation *recompute, Arena *arena, c
     if (arena->failed) return am_fail_memory(error, count);
     for (int32_t i = 0; i < count; i++) {
         int32_t standing = sample->record->standing[i];
-        if (whole->roles->phases[i] != IR_PHASE_FORWARD || standing < 0) continue;
+        if (primary->roles->phases[i] != IR_PHASE_FORWARD || standing < 0) continue;
         int32_t range = -1; /* the one that it is in */
         for (int32_t r = 0; r < from->range_count && range < 0; r++)
             if (standing >= from->ranges[r][0] && standing < from->ranges[r][1]) range = r;
@@ -103,7 +103,7 @@ static AmStatus move_recomputation(PlanRecomputation *recompute, Arena *arena, c
 
 /* Returns the first instruction of the module that instruction `cut` of the sample represents. */
 static int32_t move_cut(const PlanSample *sample, int32_t cut) {
-    int32_t count = sample->whole->rules->entry_count;
+    int32_t count = sample->primary->rules->entry_count;
     for (int32_t i = 0; i < count; i++)
         if (sample->record->standing[i] == cut) return i;
     return count;
@@ -111,7 +111,7 @@ static int32_t move_cut(const PlanSample *sample, int32_t cut) {
 
 AmStatus plan_sample_cut(PlanStage *stages, Arena *arena, const PlanSample *sample, const Plan *plan,
                          AmError *error) {
-    int32_t count = sample->whole->rules->entry_count;
+    int32_t count = sample->primary->rules->entry_count;
     for (int32_t s = 0; s < plan->stage_count; s++) {
         const PlanStage *from = &plan->stages[s];
         PlanStage *stage = &stages[s];
@@ -140,14 +140,14 @@ typedef struct SampleMap {
 } SampleMap;
 
 static int32_t original_of(const PlanContext *context, int32_t i) {
-    return context->whole ? context->original[i] : i;
+    return context->primary ? context->original[i] : i;
 }
 
 /* Maps instructions: several of a context may serve one of the whole module, and correspond in their
  * order. */
 static AmStatus map_instructions(SampleMap *self, Arena *arena, const PlanSample *sample, AmError *error) {
     const PlanContext *from = self->from, *to = self->to;
-    int32_t wholes = sample->whole->rules->entry_count, samples = sample->context->rules->entry_count;
+    int32_t wholes = sample->primary->rules->entry_count, samples = sample->context->rules->entry_count;
     int32_t *first = ARENA_ARRAY(arena, int32_t, samples + 2),
             *passed = ARENA_ARRAY(arena, int32_t, wholes + 1);
     int32_t *serving = ARENA_ARRAY(arena, int32_t, from->rules->count + 1);

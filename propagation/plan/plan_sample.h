@@ -8,14 +8,14 @@
 #include "propagation/plan/plan.h"
 
 typedef struct PlanSample {
-    PlanContext *context;     /* its `whole` is NULL, as that of a module that was read */
-    const PlanContext *whole; /* the module's, which must outlive it */
+    PlanContext *context;       /* its `primary` is NULL, as that of a module that was read */
+    const PlanContext *primary; /* the module's, which must outlive it */
     const IrLayerSample *record;
 } PlanSample;
 
-/* Makes a sample. `whole` has `whole` NULL. `sample->context` is NULL where the module has no long run of
+/* Makes a sample. `primary` has `primary` NULL. `sample->context` is NULL where the module has no long run of
  * equal layers. */
-AmStatus plan_sample_make(PlanSample *sample, const PlanContext *whole, AmError *error);
+AmStatus plan_sample_make(PlanSample *sample, const PlanContext *primary, AmError *error);
 void plan_sample_free(PlanSample *sample);
 
 /* Makes the stages [plan->stage_count], in the arena, of a plan of the sample for the module, but for axis

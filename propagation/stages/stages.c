@@ -39,7 +39,7 @@ static void add(Spreader *self, StageSet *set, StageSet more) {
 }
 
 int32_t stages_repeated(const PlanContext *context, int32_t i) {
-    if (context->whole || !context->roles->repeats) return -1;
+    if (context->primary || !context->roles->repeats) return -1;
     int32_t forward = context->roles->repeats[i];
     return i < context->rules->entry_count && forward < context->rules->entry_count ? forward : -1;
 }
@@ -224,8 +224,8 @@ AmStatus stages_spread(StageMap **result, Arena *arena, const PlanContext *conte
 AmStatus stages_assign(StageMap **map, Arena *arena, const PlanContext *context, const Plan *plan,
                        AmError *error) {
     StageSeeds seeds;
-    TRY(context->whole ? stages_seed_split(&seeds, arena, context, plan, error)
-                       : stages_seed(&seeds, arena, context, plan, error));
+    TRY(context->primary ? stages_seed_split(&seeds, arena, context, plan, error)
+                         : stages_seed(&seeds, arena, context, plan, error));
     TRY(stages_spread(map, arena, context, &seeds, plan->stage_count, error));
     (*map)->first_rank = ARENA_ARRAY(arena, int32_t, plan->stage_count + 1);
     if (!(*map)->first_rank) return am_fail_memory(error, plan->stage_count);

@@ -13,7 +13,7 @@
 static bool is_added(const PlanContext *context, int32_t i) {
     const IrInstruction *instruction = &context->canonical->instructions[i];
     int32_t original = context->original[i];
-    if (instruction->opcode != context->whole->canonical->instructions[original].opcode) return true;
+    if (instruction->opcode != context->primary->canonical->instructions[original].opcode) return true;
     for (int32_t k = 0; ir_opcode_has(instruction->opcode, FACT_MOVES) && k < instruction->operand_count; k++)
         if (context->original[instruction->operands[k]] == original) return true;
     return false;
@@ -32,12 +32,12 @@ static void seed(StageSeeds *seeds, const PlanContext *context, const StageMap *
 
 AmStatus stages_seed_split(StageSeeds *seeds, Arena *arena, const PlanContext *context, const Plan *plan,
                            AmError *error) {
-    const PlanContext *whole = context->whole;
+    const PlanContext *primary = context->primary;
     int32_t count = context->rules->count, parameters = context->roles->parameter_count;
-    StageSeeds of_whole;
+    StageSeeds of_primary;
     StageMap *map;
-    TRY(stages_seed(&of_whole, arena, whole, plan, error));
-    TRY(stages_spread(&map, arena, whole, &of_whole, plan->stage_count, error));
+    TRY(stages_seed(&of_primary, arena, primary, plan, error));
+    TRY(stages_spread(&map, arena, primary, &of_primary, plan->stage_count, error));
     *seeds = (StageSeeds){.held = ARENA_ARRAY(arena, StageSet, count + 1),
                           .allowed = ARENA_ARRAY(arena, StageSet, count + 1),
                           .is_cheap = ARENA_ARRAY(arena, bool, count + 1),

@@ -17,7 +17,7 @@ enum { STAGES = 4, ITERATIONS = 8 };
 
 typedef struct Fixture {
     Arena arena;
-    PlanContext *whole;
+    PlanContext *primary;
     const PlanContext *split;
     Cluster *cluster;
 } Fixture;
@@ -25,14 +25,14 @@ typedef struct Fixture {
 static void open_case(Fixture *self, const char *model) {
     MicroBatchSettings settings = {.micro_batches = ITERATIONS, .separate_backward = true};
     AmError error = {0};
-    *self = (Fixture){.whole = read_model(model)};
-    assert_int_equal(plan_context_for(&self->split, self->whole, &settings, &error), AM_OK);
+    *self = (Fixture){.primary = read_model(model)};
+    assert_int_equal(plan_context_for(&self->split, self->primary, &settings, &error), AM_OK);
     assert_int_equal(cluster_read(&self->cluster, &self->arena, "nominal:4", &error), AM_OK);
 }
 
 static void close_case(Fixture *self) {
     cluster_free(self->cluster);
-    plan_context_free(self->whole);
+    plan_context_free(self->primary);
     arena_free(&self->arena);
 }
 
@@ -282,7 +282,7 @@ static void test_pairs(void **state) {
     assert_int_equal(count, 1);
     assert_int_equal(pairs[0].iterations, ITERATIONS);
     assert_true(pairs[0].first < pairs[0].second);
-    assert_int_equal(plan_context_for(&self.split, self.whole, &together, NULL), AM_OK);
+    assert_int_equal(plan_context_for(&self.split, self.primary, &together, NULL), AM_OK);
     assert_int_equal(interleave_pairs(&pairs, &count, &self.arena, self.split->rules, NULL), AM_OK);
     assert_int_equal(count, 0);
     close_case(&self);

@@ -71,13 +71,13 @@ static void test_equal_to_one_batch(void **state) {
     snprintf(expected, sizeof expected, "/tmp/automap_batch_%d_one.npz", (int)getpid());
     snprintf(outputs, sizeof outputs, "/tmp/automap_batch_%d_split.npz", (int)getpid());
     for (int32_t k = 0; k < CASES; k++) {
-        PlanContext *whole = read_module(cases[k].text);
-        run_steps(whole, NULL, expected, cases[k].name);
+        PlanContext *primary = read_module(cases[k].text);
+        run_steps(primary, NULL, expected, cases[k].name);
         for (int32_t n = 0; cases[k].numbers[n]; n++) {
             MicroBatchSettings settings = {.micro_batches = cases[k].numbers[n]};
             const PlanContext *split;
             AmError error = {0};
-            if (plan_context_for(&split, whole, &settings, &error) != AM_OK)
+            if (plan_context_for(&split, primary, &settings, &error) != AM_OK)
                 fail_msg("%s, %d: %s", cases[k].name, settings.micro_batches, error.text);
             for (int32_t m = 0; m < 3; m++) {
                 Arena arena = {0};
@@ -89,7 +89,7 @@ static void test_equal_to_one_batch(void **state) {
                 arena_free(&arena);
             }
         }
-        plan_context_free(whole);
+        plan_context_free(primary);
     }
     unlink(expected);
     unlink(outputs);
@@ -117,14 +117,14 @@ static void test_number_of_loops(void **state) {
                 {batch_clipping, 1},
                 {loop_scaled, 1}};
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
-        PlanContext *whole = read_module(rows[k].text);
+        PlanContext *primary = read_module(rows[k].text);
         const PlanContext *split;
         const MicroBatchSettings settings = {.micro_batches = 2};
-        assert_int_equal(plan_context_for(&split, whole, &settings, NULL), AM_OK);
+        assert_int_equal(plan_context_for(&split, primary, &settings, NULL), AM_OK);
         assert_int_equal(count_iterations(split), rows[k].loops);
-        assert_string_equal(split->sha256, whole->sha256);
-        assert_int_equal(split->roles->parameter_count, whole->roles->parameter_count);
-        plan_context_free(whole);
+        assert_string_equal(split->sha256, primary->sha256);
+        assert_int_equal(split->roles->parameter_count, primary->roles->parameter_count);
+        plan_context_free(primary);
     }
 }
 
@@ -143,14 +143,14 @@ static void test_refused(void **state) {
         {batch_dense, 3, "a batch of 8 cannot be split into 3 equal micro-batches"},
     };
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
-        PlanContext *whole = read_module(rows[k].text);
+        PlanContext *primary = read_module(rows[k].text);
         const PlanContext *split;
         const MicroBatchSettings settings = {.micro_batches = rows[k].micro_batches};
         AmError error = {0};
-        assert_int_equal(plan_context_for(&split, whole, &settings, &error), AM_ERROR_INFEASIBLE);
+        assert_int_equal(plan_context_for(&split, primary, &settings, &error), AM_ERROR_INFEASIBLE);
         if (!strstr(error.text, rows[k].reason))
             fail_msg("'%s' does not say '%s'", error.text, rows[k].reason);
-        plan_context_free(whole);
+        plan_context_free(primary);
     }
 }
 
@@ -161,19 +161,19 @@ static void test_relaxed(void **state) {
     char expected[64], outputs[64];
     snprintf(expected, sizeof expected, "/tmp/automap_batch_%d_one.npz", (int)getpid());
     snprintf(outputs, sizeof outputs, "/tmp/automap_batch_%d_relaxed.npz", (int)getpid());
-    PlanContext *whole = read_module(batch_normalized);
-    run_steps(whole, NULL, expected, "normalized");
+    PlanContext *primary = read_module(batch_normalized);
+    run_steps(primary, NULL, expected, "normalized");
     for (int32_t iterations = 2; iterations <= 4; iterations *= 2) {
         const MicroBatchSettings settings = {
             .micro_batches = iterations, .relaxations = 1u << RELAXATION_BATCH_STATISTICS_PER_MICRO_BATCH};
         const PlanContext *split;
         AmError error = {0};
-        if (plan_context_for(&split, whole, &settings, &error) != AM_OK) fail_msg("%s", error.text);
+        if (plan_context_for(&split, primary, &settings, &error) != AM_OK) fail_msg("%s", error.text);
         assert_int_equal(split->relaxations, settings.relaxations);
         run_steps(split, NULL, outputs, "normalized");
         compare_states(outputs, expected, 0);
     }
-    plan_context_free(whole);
+    plan_context_free(primary);
     unlink(expected);
     unlink(outputs);
 }
@@ -181,13 +181,13 @@ static void test_relaxed(void **state) {
 /* A relaxation that a module does not need is not stated. */
 static void test_not_relaxed_without_need(void **state) {
     (void)state;
-    PlanContext *whole = read_module(batch_dense);
+    PlanContext *primary = read_module(batch_dense);
     const MicroBatchSettings settings = {.micro_batches = 2,
                                          .relaxations = 1u << RELAXATION_BATCH_STATISTICS_PER_MICRO_BATCH};
     const PlanContext *split;
-    assert_int_equal(plan_context_for(&split, whole, &settings, NULL), AM_OK);
+    assert_int_equal(plan_context_for(&split, primary, &settings, NULL), AM_OK);
     assert_int_equal(split->relaxations, 0);
-    plan_context_free(whole);
+    plan_context_free(primary);
 }
 
 /* Returns the number of sums of shape [1, 1] and this type that the loops carry. */
@@ -208,7 +208,7 @@ static int32_t count_carried(const PlanContext *split, Dtype type) {
  * with one element, so that the rounded sum of 256, 1 and 1 in bf16 is 256 and not 258. */
 static void test_rounded_sums(void **state) {
     (void)state;
-    PlanContext *whole =
+    PlanContext *primary =
         read_module("HloModule m, input_output_alias={ {0}: (0, {}, must-alias) }\n\nENTRY e {\n"
                     "  w = f32[1,1] parameter(0), metadata={op_name=\"state['w']\"}\n"
                     "  x = bf16[4,1] parameter(1), metadata={op_name=\"x\"}\n"
@@ -221,49 +221,49 @@ static void test_rounded_sums(void **state) {
                                              .relaxations = k ? 1u << RELAXATION_ROUNDED_SUMS : 0};
         const PlanContext *split, *again;
         AmError error = {0};
-        if (plan_context_for(&split, whole, &settings, &error) != AM_OK) fail_msg("%s", error.text);
+        if (plan_context_for(&split, primary, &settings, &error) != AM_OK) fail_msg("%s", error.text);
         assert_int_equal(split->relaxations, settings.relaxations);
-        assert_int_equal(plan_context_for(&again, whole, &settings, &error), AM_OK);
+        assert_int_equal(plan_context_for(&again, primary, &settings, &error), AM_OK);
         assert_ptr_equal(again, split);
         assert_int_equal(count_carried(split, DTYPE_F32) > count_carried(split, DTYPE_BF16), k == 0);
     }
-    plan_context_free(whole);
+    plan_context_free(primary);
 }
 
 /* A rewrite that is interrupted ends, and can be repeated later. */
 static void test_stopped(void **state) {
     (void)state;
-    PlanContext *whole = read_module(batch_dense);
+    PlanContext *primary = read_module(batch_dense);
     volatile sig_atomic_t flag = 1;
     const StopSignal interrupt = {.interrupted = &flag};
     const MicroBatchSettings settings = {.micro_batches = 2, .stop = &interrupt};
     const PlanContext *split;
     AmError error = {0};
-    assert_int_equal(plan_context_for(&split, whole, &settings, &error), AM_INTERRUPTED);
+    assert_int_equal(plan_context_for(&split, primary, &settings, &error), AM_INTERRUPTED);
     assert_string_equal(error.text, "interrupted while a module was rewritten");
-    assert_null(whole->splits);
+    assert_null(primary->splits);
     flag = 0;
-    assert_int_equal(plan_context_for(&split, whole, &settings, NULL), AM_OK);
-    plan_context_free(whole);
+    assert_int_equal(plan_context_for(&split, primary, &settings, NULL), AM_OK);
+    plan_context_free(primary);
 }
 
 /* Contexts that are adopted later leave, apart from the used ones and their bases. */
 static void test_kept_contexts(void **state) {
     (void)state;
-    PlanContext *whole = read_module(batch_dense);
+    PlanContext *primary = read_module(batch_dense);
     const PlanContext *splits[4];
     for (int32_t k = 0; k < 4; k++) {
         const MicroBatchSettings settings = {.micro_batches = 2 + 2 * (k / 2), .separate_backward = k % 2};
-        assert_int_equal(plan_context_for(&splits[k], whole, &settings, NULL), AM_OK);
+        assert_int_equal(plan_context_for(&splits[k], primary, &settings, NULL), AM_OK);
     }
-    plan_context_keep_only(whole, splits[1], &splits[2], 1);
-    assert_ptr_equal(whole->splits, splits[2]);
-    assert_ptr_equal(whole->splits->next_split, splits[1]);
-    assert_ptr_equal(whole->splits->next_split->next_split, splits[0]);
-    plan_context_keep_only(whole, NULL, &splits[0], 1);
-    assert_ptr_equal(whole->splits, splits[0]);
-    assert_null(whole->splits->next_split);
-    plan_context_free(whole);
+    plan_context_keep_only(primary, splits[1], &splits[2], 1);
+    assert_ptr_equal(primary->splits, splits[2]);
+    assert_ptr_equal(primary->splits->next_split, splits[1]);
+    assert_ptr_equal(primary->splits->next_split->next_split, splits[0]);
+    plan_context_keep_only(primary, NULL, &splits[0], 1);
+    assert_ptr_equal(primary->splits, splits[0]);
+    assert_null(primary->splits->next_split);
+    plan_context_free(primary);
 }
 
 int main(void) {

@@ -9,7 +9,7 @@
 enum { PIECES = 4 };
 
 typedef struct Fixture {
-    PlanContext *whole, *again;
+    PlanContext *primary, *again;
     int32_t cuts[PIECES + 1];
 } Fixture;
 
@@ -17,21 +17,21 @@ static void open_case(Fixture *self, const char *model) {
     int32_t ranges[PIECES][2];
     bool found;
     AmError error = {0};
-    *self = (Fixture){.whole = read_model(model)};
-    assert_int_equal(even_pipeline_cuts(self->cuts, &found, self->whole, PIECES, 1, &error), AM_OK);
+    *self = (Fixture){.primary = read_model(model)};
+    assert_int_equal(even_pipeline_cuts(self->cuts, &found, self->primary, PIECES, 1, &error), AM_OK);
     assert_true(found);
     for (int32_t r = 0; r < PIECES; r++) {
         ranges[r][0] = self->cuts[r];
         ranges[r][1] = self->cuts[r + 1];
     }
     const PlanRecomputation recomputed = {.ranges = ranges, .range_count = PIECES};
-    if (plan_context_recompute(&self->again, self->whole, &recomputed, NULL, &error) != AM_OK)
+    if (plan_context_recompute(&self->again, self->primary, &recomputed, NULL, &error) != AM_OK)
         fail_msg("%s", error.text);
 }
 
 static void close_case(Fixture *self) {
     plan_context_free(self->again);
-    plan_context_free(self->whole);
+    plan_context_free(self->primary);
 }
 
 static int32_t range_of(const Fixture *self, int32_t instruction) {
@@ -42,13 +42,13 @@ static int32_t range_of(const Fixture *self, int32_t instruction) {
 
 /* Returns whether a forward operator of another range takes the value. */
 static bool leaves_range(const Fixture *self, int32_t value) {
-    const PlanContext *whole = self->whole;
-    if (stages_is_transparent(whole, value)) return false;
-    for (int32_t i = value + 1; i < whole->rules->entry_count; i++) {
-        if (whole->roles->phases[i] != IR_PHASE_FORWARD || !whole->split_options->live[i]) continue;
-        if (stages_is_transparent(whole, i) || range_of(self, i) == range_of(self, value)) continue;
-        for (int32_t k = 0; k < whole->canonical->instructions[i].operand_count; k++)
-            if (whole->canonical->instructions[i].operands[k] == value) return true;
+    const PlanContext *primary = self->primary;
+    if (stages_is_transparent(primary, value)) return false;
+    for (int32_t i = value + 1; i < primary->rules->entry_count; i++) {
+        if (primary->roles->phases[i] != IR_PHASE_FORWARD || !primary->split_options->live[i]) continue;
+        if (stages_is_transparent(primary, i) || range_of(self, i) == range_of(self, value)) continue;
+        for (int32_t k = 0; k < primary->canonical->instructions[i].operand_count; k++)
+            if (primary->canonical->instructions[i].operands[k] == value) return true;
     }
     return false;
 }

@@ -184,23 +184,23 @@ static void test_tied_and_clipped(void **state) {
 static void test_iterations_of_their_own(void **state) {
     (void)state;
     char path[512];
-    PlanContext *whole;
+    PlanContext *primary;
     const PlanContext *split;
     Arena arena = {0};
     StageMap *map;
     MicroBatchSettings settings = {.micro_batches = 4};
     join(path, sizeof path, "gpt2_tiny", "model.hlo.pb");
-    assert_int_equal(plan_context_read(&whole, path, NULL, NULL), AM_OK);
-    assert_int_equal(plan_context_for(&split, whole, &settings, NULL), AM_OK);
+    assert_int_equal(plan_context_read(&primary, path, NULL, NULL), AM_OK);
+    assert_int_equal(plan_context_for(&split, primary, &settings, NULL), AM_OK);
     assert_int_equal(split->rules->loop_count, 1);
     settings.separate_backward = true;
-    assert_int_equal(plan_context_for(&split, whole, &settings, NULL), AM_OK);
+    assert_int_equal(plan_context_for(&split, primary, &settings, NULL), AM_OK);
     assert_int_equal(split->rules->loop_count, 2);
-    int32_t *forward = ARENA_ARRAY(&arena, int32_t, whole->rules->entry_count);
-    int32_t count = list_forward(forward, whole);
+    int32_t *forward = ARENA_ARRAY(&arena, int32_t, primary->rules->entry_count);
+    int32_t count = list_forward(forward, primary);
     Split choice = {"data=1", choose_batch, 0};
     for (int32_t c = 1; c < count; c++) {
-        Plan *plan = cut_plan(&arena, whole, &choice, 2, &forward[c]);
+        Plan *plan = cut_plan(&arena, primary, &choice, 2, &forward[c]);
         assert_int_equal(stages_assign(&map, &arena, split, plan, NULL), AM_OK);
         for (int32_t k = 0; k < 2; k++) {
             const PlannedLoop *loop = &split->rules->loops[k];
@@ -212,7 +212,7 @@ static void test_iterations_of_their_own(void **state) {
                 if (missing == 0 || stages_is_transparent(split, i) || !is_array) continue;
                 if (map->held[i] != stage_bit(k))
                     fail_msg("cut before %s: loop %d sends %s of stages %llx",
-                             whole->canonical->instructions[forward[c]].name, (int)k,
+                             primary->canonical->instructions[forward[c]].name, (int)k,
                              split->canonical->instructions[i].name, (unsigned long long)map->held[i]);
                 sent++;
             }
@@ -220,7 +220,7 @@ static void test_iterations_of_their_own(void **state) {
         }
     }
     arena_free(&arena);
-    plan_context_free(whole);
+    plan_context_free(primary);
 }
 
 /* Ranges that are no order of the forward operators are refused by name. */

@@ -114,9 +114,9 @@ static void test_near_the_model_in_micro_batches(void **state) {
     AmError error = {0};
     ProblemCase self;
     problem_case_open(&self, "gpt2", "C", "data=4,model=8", 1);
-    PlanContext *whole = self.context;
+    PlanContext *primary = self.context;
     const PlanContext *split;
-    assert_int_equal(plan_context_for(&split, whole, &settings, &error), AM_OK);
+    assert_int_equal(plan_context_for(&split, primary, &settings, &error), AM_OK);
     problem_free(self.problem);
     assert_int_equal(
         problem_create(&self.problem, split, self.cluster, &self.mesh, self.devices, &of_problem, &error),
@@ -124,7 +124,7 @@ static void test_near_the_model_in_micro_batches(void **state) {
     assert_true(split->rules->loop_count > 0);
     self.context = (PlanContext *)split;
     check_estimates(&self, "gpt2", 0.002, 0.25, 1);
-    self.context = whole;
+    self.context = primary;
     problem_case_close(&self);
 }
 

@@ -59,13 +59,13 @@ static void test_layers(void **state) {
 /* Stages of the sample, moved, have the FLOPs that the sample counts for them. */
 static void test_cuts(void **state) {
     (void)state;
-    PlanContext *whole = read_steps(MOST_LAYERS, 512, 512);
+    PlanContext *primary = read_steps(MOST_LAYERS, 512, 512);
     PlanSample sample;
     AmError error = {0};
     Arena arena = {0};
     PipelineWork work, of_sample;
-    assert_int_equal(plan_sample_make(&sample, whole, &error), AM_OK);
-    assert_int_equal(even_pipeline_work(&work, &arena, whole, &error), AM_OK);
+    assert_int_equal(plan_sample_make(&sample, primary, &error), AM_OK);
+    assert_int_equal(even_pipeline_work(&work, &arena, primary, &error), AM_OK);
     assert_int_equal(even_pipeline_work(&of_sample, &arena, sample.context, &error), AM_OK);
     double total = 0;
     for (int32_t i = 0; i < work.count; i++) total += work.flops[i];
@@ -92,7 +92,7 @@ static void test_cuts(void **state) {
         }
     }
     plan_sample_free(&sample);
-    plan_context_free(whole);
+    plan_context_free(primary);
     arena_free(&arena);
 }
 
@@ -101,7 +101,7 @@ static void simulate(Simulation **simulation, Arena *arena, Plan *plan, const Pl
     AmError error = {0};
     *plan = (Plan){.stages = stages,
                    .stage_count = 1,
-                   .micro_batches = context->whole ? context->micro_batches : 1,
+                   .micro_batches = context->primary ? context->micro_batches : 1,
                    .schedule = "none",
                    .context = context};
     if (simulate_plan(simulation, arena, context, plan, cluster, &(SimulationOptions){.memory_fraction = 0.9},
@@ -110,7 +110,7 @@ static void simulate(Simulation **simulation, Arena *arena, Plan *plan, const Pl
 }
 
 /* Prices every baseline on a sample and, moved, on the module. */
-static void compare_baselines(PlanContext *whole, const PlanSample *sample, const Cluster *cluster,
+static void compare_baselines(PlanContext *primary, const PlanSample *sample, const Cluster *cluster,
                               const char *mesh_text, int32_t micro_batches) {
     Arena arena = {0};
     AmError error = {0};
@@ -120,7 +120,7 @@ static void compare_baselines(PlanContext *whole, const PlanSample *sample, cons
     int32_t devices[DEVICES] = {0, 1, 2, 3, 4, 5, 6, 7};
     StageProblem *problem;
     Mesh mesh;
-    assert_int_equal(plan_context_for(&context, whole, &settings, &error), AM_OK);
+    assert_int_equal(plan_context_for(&context, primary, &settings, &error), AM_OK);
     assert_int_equal(plan_context_for(&of_sample, sample->context, &settings, &error), AM_OK);
     assert_int_equal(mesh_parse(&mesh, &arena, mesh_text, &error), AM_OK);
     assert_int_equal(problem_create(&problem, of_sample, cluster, &mesh, devices, &of_problem, &error),
@@ -162,18 +162,18 @@ static void compare_baselines(PlanContext *whole, const PlanSample *sample, cons
 static void test_prices(void **state) {
     (void)state;
     static const char *const meshes[] = {"data=8,model=1", "data=2,model=4"};
-    PlanContext *whole = read_steps(MOST_LAYERS, 4096, 4096);
+    PlanContext *primary = read_steps(MOST_LAYERS, 4096, 4096);
     PlanSample sample;
     Cluster *cluster;
     Arena arena = {0};
     AmError error = {0};
     assert_int_equal(cluster_read(&cluster, &arena, "h100:1", &error), AM_OK);
-    assert_int_equal(plan_sample_make(&sample, whole, &error), AM_OK);
+    assert_int_equal(plan_sample_make(&sample, primary, &error), AM_OK);
     for (int32_t k = 0; k < 2; k++)
         for (int32_t micro_batches = 1; micro_batches <= 4; micro_batches *= 4)
-            compare_baselines(whole, &sample, cluster, meshes[k], micro_batches);
+            compare_baselines(primary, &sample, cluster, meshes[k], micro_batches);
     plan_sample_free(&sample);
-    plan_context_free(whole);
+    plan_context_free(primary);
     cluster_free(cluster);
     arena_free(&arena);
 }
@@ -248,7 +248,7 @@ static void make_pipeline(Plan *plan, Arena *arena, PlanContext *context, const 
 }
 
 /* Moves a plan of the sample to the module. */
-static void move_pipeline(Plan *moved, Arena *arena, PlanContext *whole, const PlanSample *sample,
+static void move_pipeline(Plan *moved, Arena *arena, PlanContext *primary, const PlanSample *sample,
                           const Plan *plan) {
     AmError error = {0};
     const PlanContext *context;
@@ -257,11 +257,11 @@ static void move_pipeline(Plan *moved, Arena *arena, PlanContext *whole, const P
                                    .separate_backward = plan->stage_count > 1};
     PlanRecomputation *all = &settings.recomputed;
     if (plan_sample_cut(stages, arena, sample, plan, &error) != AM_OK) fail_msg("%s", error.text);
-    all->ranges = arena_alloc(arena, sizeof *all->ranges * (size_t)whole->rules->entry_count);
+    all->ranges = arena_alloc(arena, sizeof *all->ranges * (size_t)primary->rules->entry_count);
     for (int32_t s = 0; s < plan->stage_count; s++)
         for (int32_t r = 0; r < stages[s].recompute.range_count; r++, all->range_count++)
             memcpy(all->ranges[all->range_count], stages[s].recompute.ranges[r], sizeof *all->ranges);
-    assert_int_equal(plan_context_for(&context, whole, &settings, &error), AM_OK);
+    assert_int_equal(plan_context_for(&context, primary, &settings, &error), AM_OK);
     assert_int_equal(plan_sample_decide(stages, arena, sample, plan, context, &error), AM_OK);
     *moved = *plan;
     moved->stages = stages;
@@ -282,10 +282,10 @@ static PlanContext *make_gpt(void) {
                                     .optimizer = TRANSFORMER_ADAM};
     AmError error = {0};
     IrModule *module;
-    PlanContext *whole;
+    PlanContext *primary;
     if (transformer_module(&module, &shape, &error) != AM_OK) fail_msg("%s", error.text);
-    assert_int_equal(plan_context_of(&whole, module, NULL, &error), AM_OK);
-    return whole;
+    assert_int_equal(plan_context_of(&primary, module, NULL, &error), AM_OK);
+    return primary;
 }
 
 /* The kept layers represent an eighth of a model of 48 layers each, though those next to the loss are not in
@@ -293,13 +293,13 @@ static PlanContext *make_gpt(void) {
 static void test_eighths(void **state) {
     (void)state;
     enum { LAYERS = 48, EACH = LAYERS / 8 };
-    PlanContext *whole = read_steps(47, 512, 512);
+    PlanContext *primary = read_steps(47, 512, 512);
     PlanSample sample;
     AmError error = {0};
     int32_t kept[LAYERS + 4] = {0}, last = 0;
-    assert_int_equal(plan_sample_make(&sample, whole, &error), AM_OK);
+    assert_int_equal(plan_sample_make(&sample, primary, &error), AM_OK);
     const int32_t *layer = sample.context->canonical->loops->layer;
-    for (int32_t i = 0; i < whole->rules->entry_count; i++) {
+    for (int32_t i = 0; i < primary->rules->entry_count; i++) {
         if (sample.record->layer[i] < 0 || sample.record->standing[i] < 0) continue;
         kept[sample.record->layer[i]] = layer[sample.record->standing[i]];
         if (sample.record->layer[i] > last) last = sample.record->layer[i];
@@ -308,7 +308,7 @@ static void test_eighths(void **state) {
     for (int32_t l = EACH; l < LAYERS - EACH; l++)
         assert_int_equal(kept[l] - kept[l - 1], l % EACH == 0 ? 1 : 0);
     plan_sample_free(&sample);
-    plan_context_free(whole);
+    plan_context_free(primary);
 }
 
 /* Returns the weights and the kept bytes of all layers, casts included, and the most that one unit computes
@@ -337,19 +337,19 @@ static LayerBytes sum_table(const PlanContext *context, const Cluster *cluster) 
 /* The table of the sample has the activations of all layers, and those of one for its recomputation. */
 static void test_tables(void **state) {
     (void)state;
-    PlanContext *whole = make_gpt();
+    PlanContext *primary = make_gpt();
     PlanSample sample;
     Cluster *cluster;
     Arena arena = {0};
     AmError error = {0};
     assert_int_equal(cluster_read(&cluster, &arena, "h100:1", &error), AM_OK);
-    assert_int_equal(plan_sample_make(&sample, whole, &error), AM_OK);
-    const LayerBytes of_whole = sum_table(whole, cluster), of_sample = sum_table(sample.context, cluster);
+    assert_int_equal(plan_sample_make(&sample, primary, &error), AM_OK);
+    const LayerBytes of_whole = sum_table(primary, cluster), of_sample = sum_table(sample.context, cluster);
     assert_float_equal(of_sample.weights / of_whole.weights, 1, 0.001);
     assert_float_equal(of_sample.kept / of_whole.kept, 1, 0.03);
     assert_true(of_sample.again < of_whole.kept / (MOST_LAYERS / 4));
     plan_sample_free(&sample);
-    plan_context_free(whole);
+    plan_context_free(primary);
     cluster_free(cluster);
     arena_free(&arena);
 }
@@ -363,18 +363,18 @@ static void test_pipelines(void **state) {
         {4, 8, BASELINE_DATA_PARALLEL, true}, {8, 16, BASELINE_DATA_PARALLEL, false},
     };
     AmError error = {0};
-    PlanContext *whole = make_gpt();
+    PlanContext *primary = make_gpt();
     PlanSample sample;
     Cluster *cluster;
     Arena arena = {0};
     assert_int_equal(cluster_read(&cluster, &arena, "h100:1", &error), AM_OK);
-    assert_int_equal(plan_sample_make(&sample, whole, &error), AM_OK);
+    assert_int_equal(plan_sample_make(&sample, primary, &error), AM_OK);
     assert_non_null(sample.context);
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         Plan plan, moved;
         Simulation *small, *large;
         make_pipeline(&plan, &arena, sample.context, cluster, &cases[k]);
-        move_pipeline(&moved, &arena, whole, &sample, &plan);
+        move_pipeline(&moved, &arena, primary, &sample, &plan);
         if (simulate_plan(&small, &arena, plan.context, &plan, cluster,
                           &(SimulationOptions){.memory_fraction = 0.9}, &error) != AM_OK)
             fail_msg("%s", error.text);
@@ -397,7 +397,7 @@ static void test_pipelines(void **state) {
         }
     }
     plan_sample_free(&sample);
-    plan_context_free(whole);
+    plan_context_free(primary);
     cluster_free(cluster);
     arena_free(&arena);
 }

@@ -18,7 +18,7 @@ enum { MICRO_BATCHES = 4 };
 
 typedef struct Fixture {
     Arena arena;
-    PlanContext *whole;
+    PlanContext *primary;
     const PlanContext *split;
     Cluster *cluster;
     SearchRequest request;
@@ -31,11 +31,11 @@ static void open_case(Fixture *self, const char *model) {
     const char *reason;
     int64_t evaluations;
     AmError error = {0};
-    *self = (Fixture){.whole = read_model(model),
+    *self = (Fixture){.primary = read_model(model),
                       .request = {.space.mesh = "data=1", .constraints.memory_fraction = 0.9},
                       .options.searcher = SEARCHER_DQN};
     self->options.request = &self->request;
-    assert_int_equal(plan_context_for(&self->split, self->whole, &settings, &error), AM_OK);
+    assert_int_equal(plan_context_for(&self->split, self->primary, &settings, &error), AM_OK);
     assert_int_equal(cluster_read(&self->cluster, &self->arena, "nominal:4", &error), AM_OK);
     if (even_pipeline_plan(&self->start, &reason, &evaluations, &self->arena, self->split, self->cluster,
                            &self->options, &error) != AM_OK)
@@ -46,12 +46,12 @@ static void open_case(Fixture *self, const char *model) {
 
 static void close_case(Fixture *self) {
     cluster_free(self->cluster);
-    plan_context_free(self->whole);
+    plan_context_free(self->primary);
     arena_free(&self->arena);
 }
 
 static PlanClimb climb_of(Fixture *self, int64_t cap) {
-    PlanClimb climb = {.whole = self->whole,
+    PlanClimb climb = {.primary = self->primary,
                        .cluster = self->cluster,
                        .options = &self->options,
                        .keeps_micro_batches = true,
@@ -77,7 +77,7 @@ static void test_limit_of_a_climb(void **state) {
         SearchResult result;
         self.options.limits.evaluations = cases[k].cap;
         SearchContext search =
-            search_context(&result, &self.arena, self.whole, self.cluster, &self.options, &settings);
+            search_context(&result, &self.arena, self.primary, self.cluster, &self.options, &settings);
         search.most_climbed = cases[k].most;
         search_result_add(&result, self.start, PLAN_ORIGIN_BASELINE, NULL);
         assert_int_equal(search_add_climb(&result, &search, false, &error), AM_OK);
@@ -128,13 +128,14 @@ static void test_restarts_leave_a_local_optimum(void **state) {
     const MicroBatchSettings settings = {0};
     AmError error = {0};
     SearchResult result;
-    Fixture self = {.whole = read_model("vit_tiny"),
+    Fixture self = {.primary = read_model("vit_tiny"),
                     .request.constraints.memory_fraction = 0.9,
                     .options = {.searcher = SEARCHER_DQN, .skip_bound = true}};
     self.options.request = &self.request;
     assert_int_equal(cluster_read(&self.cluster, &self.arena, "h100:1", &error), AM_OK);
     assert_int_equal(
-        plan_search(&result, &self.arena, self.whole, self.cluster, &self.options, &settings, &error), AM_OK);
+        plan_search(&result, &self.arena, self.primary, self.cluster, &self.options, &settings, &error),
+        AM_OK);
     PlanClimb climb = climb_of(&self, SIZE);
     climb.keeps_micro_batches = false;
     Plan *plan = result.plan;

@@ -114,7 +114,7 @@ static Plan *random_plan(Arena *arena, const PlanContext *context, uint64_t seed
     Plan *plan = ARENA_ARRAY(arena, Plan, 1);
     PlanStage *stage = ARENA_ARRAY(arena, PlanStage, 1);
     *plan = (Plan){.module_name = context->canonical->name,
-                   .micro_batches = context->whole ? context->micro_batches : 1,
+                   .micro_batches = context->primary ? context->micro_batches : 1,
                    .schedule = "none",
                    .stages = stage,
                    .stage_count = 1,
@@ -204,15 +204,16 @@ static bool run_random_plan(const PlanContext *context, const char *model, uint6
 
 /* The context of 1, 2 or 4 micro-batches; that of one, and a line, where the model refuses more. Every other
  * three seeds fuse attention. */
-static const PlanContext *context_of(PlanContext *whole, const char *model, uint64_t seed, bool tells) {
+static const PlanContext *context_of(PlanContext *primary, const char *model, uint64_t seed, bool tells) {
     MicroBatchSettings settings = {.micro_batches = 1 << seed % 3};
     const PlanContext *context;
     AmError error = {0};
-    if (seed / 3 % 2 == 1 && plan_context_fuse(&whole, whole, &error) != AM_OK) fail_msg("%s", error.text);
-    if (plan_context_for(&context, whole, &settings, &error) == AM_OK) return context;
+    if (seed / 3 % 2 == 1 && plan_context_fuse(&primary, primary, &error) != AM_OK)
+        fail_msg("%s", error.text);
+    if (plan_context_for(&context, primary, &settings, &error) == AM_OK) return context;
     if (error.code != AM_ERROR_INFEASIBLE) fail_msg("%s: %s", model, error.text);
     if (tells) printf("%s refuses %d micro-batches: %s\n", model, settings.micro_batches, error.text);
-    return whole;
+    return primary;
 }
 
 static bool is_small_model(const char *name) {

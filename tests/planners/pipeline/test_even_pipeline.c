@@ -115,12 +115,12 @@ static void test_fewer_stages(void **state) {
     } cases[] = {
         {NULL, 0, 2, NULL}, {"data=2", 0, 2, NULL}, {"data=1", 0, 4, NULL}, {NULL, 8, 0, "fewer stages"}};
     MicroBatchSettings settings = {.micro_batches = 4, .separate_backward = true};
-    PlanContext *whole = read_model("gpt2_tiny");
+    PlanContext *primary = read_model("gpt2_tiny");
     const PlanContext *split;
     Arena arena = {0};
     Cluster *cluster;
     AmError error = {0};
-    assert_int_equal(plan_context_for(&split, whole, &settings, &error), AM_OK);
+    assert_int_equal(plan_context_for(&split, primary, &settings, &error), AM_OK);
     assert_int_equal(cluster_read(&cluster, &arena, "nominal:4", &error), AM_OK);
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         const SearchRequest request = {.space.mesh = cases[k].mesh,
@@ -144,7 +144,7 @@ static void test_fewer_stages(void **state) {
     }
     assert_true(arena.used < (size_t)1 << 18); /* plans alone: their simulations are released */
     cluster_free(cluster);
-    plan_context_free(whole);
+    plan_context_free(primary);
     arena_free(&arena);
 }
 
