@@ -29,9 +29,8 @@ static AmStatus explain_infeasible(SearchJob *job, AmError *error) {
     InfeasibleReport report = {0};
     AmError explained = {0};
     AmPlan *plan = job->plan;
-    AmStatus status =
-        infeasible_report(&report, &plan->arena, plan->primary, job->search.cluster, &job->search.options,
-                          &job->search.batching, &plan->result, &explained);
+    AmStatus status = infeasible_report(&report, &plan->arena, plan->primary, job->search.cluster,
+                                        &job->search.scope, &job->search.batching, &plan->result, &explained);
     if (report.details && job->callbacks->on_infeasible) {
         json_write(&json, report.details, JSON_STYLE_COMPACT);
         if (!json.failed) job->callbacks->on_infeasible(job->callbacks->user, json.data);
@@ -54,18 +53,18 @@ static bool may_measure(void *user, const PlanCandidate *candidate) {
 /* Runs plans of the search, and takes the fastest one. */
 static AmStatus measure(SearchJob *job, AmError *error) {
     AmPlan *plan = job->plan;
-    const SearchOptions *options = &job->search.options;
+    const SearchScope *scope = &job->search.scope;
     PlanMeasurements *measurements;
     const MeasureCall call = {.arena = &plan->arena,
                               .module = plan->module,
                               .pool = &plan->result.pool,
                               .allows = may_measure,
                               .user = &job->search,
-                              .runs = options->request->measures,
+                              .runs = scope->request->measures,
                               .deadline = job->deadline,
-                              .seed = options->seed,
-                              .watch = options->request->callbacks.watch,
-                              .interrupted = options->request->callbacks.interrupted};
+                              .seed = scope->seed,
+                              .watch = scope->request->callbacks.watch,
+                              .interrupted = scope->request->callbacks.interrupted};
     TRY(measure_plans(&measurements, &call, error));
     plan->measurements = measurements;
     plan->result.interrupted |= measurements->interrupted;
@@ -86,16 +85,16 @@ static void set_observers(SearchJob *job, SearchWatch *watch, const volatile sig
 static AmStatus run_search(ApiWork *work, AmError *error) {
     SearchJob *job = work->user;
     AmPlan *plan = job->plan;
-    const SearchOptions *options = &job->search.options;
+    const SearchScope *scope = &job->search.scope;
     set_observers(job, work->watch, api_work_flag(work));
     job->deadline = job->seconds > 0 ? clock_seconds() + job->seconds : 0;
-    AmStatus status = target_search(&job->search, &plan->targets, &job->unrestricted.options,
+    AmStatus status = target_search(&job->search, &plan->targets, &job->unrestricted.scope,
                                     &job->unrestricted.micro_batching, error);
     plan->primary = job->search.primary;
     if (status == AM_ERROR_INFEASIBLE && plan->result.nearest) status = explain_infeasible(job, error);
     /* An interrupt may come where no phase notices it: between two of them, or in the last one. */
-    plan->result.interrupted |= stop_flag_is_set(options->request->callbacks.interrupted);
-    if (status == AM_OK && options->request->measures > 0 && !plan->result.interrupted)
+    plan->result.interrupted |= stop_flag_is_set(scope->request->callbacks.interrupted);
+    if (status == AM_OK && scope->request->measures > 0 && !plan->result.interrupted)
         status = measure(job, error);
     set_observers(job, NULL, api_work_flag(work));
     return status;
@@ -125,7 +124,7 @@ static AmStatus prepare(SearchJob *job, const AmOptions *options, AmError *error
     if (profile) TRY(attach_profile(job, profile, error));
     if (path) TRY(plan_read(&initial, &plan->root, &plan->arena, plan->module, path, error));
     settings->request.space.initial = unrestricted->request.space.initial = initial;
-    TRY(module_forms_find(&search->forms, plan->module, search->cluster, &settings->forms, &settings->options,
+    TRY(module_forms_find(&search->forms, plan->module, search->cluster, &settings->forms, &settings->scope,
                           error));
     const PlanContext *primary = search->forms.chosen;
     TRY(search_settings_complete(settings, &plan->arena, options, primary, error));
@@ -133,10 +132,10 @@ static AmStatus prepare(SearchJob *job, const AmOptions *options, AmError *error
     search->arena = &plan->arena;
     search->result = &plan->result;
     search->batching = settings->micro_batching;
-    search->options = settings->options;
-    job->seconds = settings->options.limits.seconds;
-    if (search->options.request->measures > 0) search->options.limits.seconds *= SEARCH_SHARE;
-    unrestricted->options.limits.seconds = search->options.limits.seconds;
+    search->scope = settings->scope;
+    job->seconds = settings->scope.limits.seconds;
+    if (search->scope.request->measures > 0) search->scope.limits.seconds *= SEARCH_SHARE;
+    unrestricted->scope.limits.seconds = search->scope.limits.seconds;
     settings->request.callbacks.on_episode = job->callbacks->on_episode;
     settings->request.callbacks.user = job->callbacks->user;
     return AM_OK;
@@ -160,7 +159,7 @@ static AmStatus finish(SearchJob *job, const AmOptions *options, AmError *error)
     json_object_set_new(self->settings, "baselines", baselines);
     self->plan->settings = self->settings;
     self->is_searched = true;
-    self->memory_fraction = job->settings.options.request->constraints.memory_fraction;
+    self->memory_fraction = job->settings.scope.request->constraints.memory_fraction;
     return plan_names_prepare(self->module, self->primary->rewriting, error);
 }
 
@@ -196,7 +195,7 @@ AmStatus am_search(AmPlan **plan, AmModule *module, const AmCluster *cluster, co
     API_IN_C_LOCALE(status, prepare(&job, options, error), error);
     if (status != AM_OK) goto fail;
     ApiWork work = {.callbacks = &own, .run = run_search, .user = &job};
-    TRY_OR_FAIL(api_work_run(&work, job.settings.options.limits.evaluations, error));
+    TRY_OR_FAIL(api_work_run(&work, job.settings.scope.limits.evaluations, error));
     TRY_OR_FAIL(finish(&job, options, error));
     if (job.plan->result.interrupted)
         status = am_fail(error, AM_INTERRUPTED, "", "interrupted: the plan is the best so far");

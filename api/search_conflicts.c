@@ -136,7 +136,7 @@ static const char *print_number(char *buffer, size_t size, int64_t number) {
 }
 
 /* Sets the traits of the goal and of the method, each with its option and value. */
-static void find_method(Trait *of, const SearchOptions *search, const AmOptions *options) {
+static void find_method(Trait *of, const SearchScope *search, const AmOptions *options) {
     const char *searcher = searcher_name(search->searcher);
     bool is_paper = search->request->objective == OBJECTIVE_PAPER;
     of[PAPER] = trait_if(is_paper, "--objective", "paper");
@@ -162,7 +162,7 @@ static void find_method(Trait *of, const SearchOptions *search, const AmOptions 
 
 /* Sets the traits of the plans, each with its option and value. */
 static void find_plans(Traits *traits, const SearchSettings *settings, const AmOptions *options) {
-    const SearchOptions *search = &settings->options;
+    const SearchScope *search = &settings->scope;
     const TargetRow *target = target_row(search->request->constraints.target);
     const HintsFile *hints = &settings->hints;
     const PropagationPin *last_pin;
@@ -217,7 +217,7 @@ static void find_plans(Traits *traits, const SearchSettings *settings, const AmO
 
 AmStatus search_conflicts_check(const SearchSettings *settings, const AmOptions *options, AmError *error) {
     Traits traits = {.pin_file = ""};
-    find_method(traits.of, &settings->options, options);
+    find_method(traits.of, &settings->scope, options);
     find_plans(&traits, settings, options);
     for (size_t k = 0; k < sizeof CONFLICTS / sizeof *CONFLICTS; k++) {
         const struct Conflict *conflict = &CONFLICTS[k];

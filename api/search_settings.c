@@ -18,14 +18,14 @@
 
 static AmStatus read_search(SearchSettings *settings, const AmOptions *options, AmError *error) {
     SearchRequest *request = &settings->request;
-    SearchOptions *search = &settings->options;
+    SearchScope *search = &settings->scope;
     int32_t objective = OBJECTIVE_TIME, space = SPACE_AUTO, searcher = SEARCHER_AUTO,
             baseline = BASELINE_DATA_PARALLEL, device = DQN_CPU, target = TARGET_AUTOMAP,
             offload = OFFLOAD_AUTO;
     int64_t seed = 0, measures = 0;
     *request = (SearchRequest){.space.mesh = option_text(options, "mesh"),
                                .constraints.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
-    *search = (SearchOptions){.request = request};
+    *search = (SearchScope){.request = request};
     option_choice(options, "objective", &objective);
     option_choice(options, "for", &target);
     request->constraints.target = target_of_name(target);
@@ -168,7 +168,7 @@ static AmStatus take_stages(SearchRequest *request, AmError *error) {
 
 /* Restricts the space to plans that the options allow. Shardings to keep are not read yet. */
 static void narrow(SearchSettings *settings, const AmOptions *options) {
-    SearchOptions *search = &settings->options;
+    SearchScope *search = &settings->scope;
     settings->narrowed_by = search_narrow(search);
     if (search_spans_stages(search) && search->kind == SPACE_AUTO && option_has(options, "keep-shardings")) {
         search->kind = SPACE_SINGLE_STAGE;
@@ -179,7 +179,7 @@ static void narrow(SearchSettings *settings, const AmOptions *options) {
 }
 
 static AmStatus read_micro_batching(SearchSettings *settings, const AmOptions *options, AmError *error) {
-    const SearchOptions *search = &settings->options;
+    const SearchScope *search = &settings->scope;
     const char *text = option_text(options, "micro-batches");
     bool is_paper = search->request->objective == OBJECTIVE_PAPER && search->kind == SPACE_PIPELINE;
     bool is_baseline = search->searcher == SEARCHER_BASELINE && !option_has(options, "keep-shardings");
@@ -202,7 +202,7 @@ static AmStatus read_micro_batching(SearchSettings *settings, const AmOptions *o
 /* Reads the forms of the module that a search takes. Shardings of parameters by the user, baselines of one
  * stage and the paper's mode are about the module as read. */
 static void read_forms(SearchSettings *settings, const AmOptions *options) {
-    const SearchOptions *search = &settings->options;
+    const SearchScope *search = &settings->scope;
     FormRequest *forms = &settings->forms;
     int32_t layers = LAYERS_AUTO, attention = ATTENTION_AUTO;
     Target target = search->request->constraints.target;
@@ -235,7 +235,7 @@ static AmStatus read_all(SearchSettings *settings, Arena *arena, const AmOptions
     option_integer(options, "chunks", &chunks);
     settings->request.space.chunks = (int32_t)chunks;
     TRY(search_conflicts_check(settings, options, error));
-    return dqn_device_check(settings->options.request->method.device, error);
+    return dqn_device_check(settings->scope.request->method.device, error);
 }
 
 /* Appends the marks of a module to the pins of the file. */
@@ -289,7 +289,7 @@ static AmStatus read_kept(SearchRequest *request, Arena *arena, const PlanContex
 
 AmStatus search_settings_complete(SearchSettings *settings, Arena *arena, const AmOptions *options,
                                   const PlanContext *context, AmError *error) {
-    SearchOptions *search = &settings->options;
+    SearchScope *search = &settings->scope;
     if (option_has(options, "keep-shardings")) TRY(read_kept(&settings->request, arena, context, error));
     bool has_number = option_has(options, "evaluations");
     bool is_scaled = !has_number && search->request->objective != OBJECTIVE_PAPER;
@@ -306,7 +306,7 @@ AmStatus search_settings_complete(SearchSettings *settings, Arena *arena, const 
 }
 
 json_t *search_settings_to_json(const SearchSettings *settings, const AmOptions *options) {
-    const SearchOptions *search = &settings->options;
+    const SearchScope *search = &settings->scope;
     json_t *object = json_pack(
         "{s:o, s:f, s:s?}", "evaluations",
         search->limits.evaluations > 0 ? json_integer(search->limits.evaluations) : json_null(),

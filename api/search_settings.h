@@ -1,6 +1,6 @@
 /* The options of a search as the planners take them.
  *
- * search_settings_read() translates an AmOptions into a SearchRequest (planners/problem/search_options.h) and
+ * search_settings_read() translates an AmOptions into a SearchRequest (planners/problem/search_scope.h) and
  * refuses options that exclude each other; search_settings_complete() adds the parts that depend on the
  * module.
  */
@@ -14,8 +14,8 @@
 
 typedef struct SearchSettings {
     SearchRequest request;
-    SearchOptions options; /* of this request: a copy of the settings would share it */
-    HintsFile hints;       /* of --hints; its pins are followed by the marks of the module */
+    SearchScope scope; /* of this request: a copy of the settings would share it */
+    HintsFile hints;   /* of --hints; its pins are followed by the marks of the module */
     MicroBatchSettings micro_batching;
     FormRequest forms;
     const char *narrowed_by; /* the option that excludes pipelines, "mesh"; or NULL */

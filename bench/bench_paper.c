@@ -38,7 +38,7 @@ typedef struct Run {
     Arena arena;
     PlanContext *context;
     Cluster *cluster;
-    SearchOptions options;
+    SearchScope scope;
     SearchResult result;
     AmStatus status;
     AmError error;
@@ -58,10 +58,10 @@ static void run_case(Run *run, const char *model, const char *cluster, PlanSpace
     MicroBatchSettings settings = {.micro_batches = space == SPACE_PIPELINE ? 0 : 1};
     static const SearchRequest request = {.objective = OBJECTIVE_PAPER,
                                           .constraints.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
-    *run = (Run){.options = {.request = &request,
-                             .kind = space,
-                             .searcher = SEARCHER_DQN,
-                             .limits.evaluations = SEARCH_PAPER_EPISODES}};
+    *run = (Run){.scope = {.request = &request,
+                           .kind = space,
+                           .searcher = SEARCHER_DQN,
+                           .limits.evaluations = SEARCH_PAPER_EPISODES}};
     double start = clock_seconds();
     if (!zoo_paths(model, binary, roles)) {
         run->status = am_fail(&run->error, AM_ERROR_INPUT, "", "no model %s in " ZOO_FOLDER, model);
@@ -70,7 +70,7 @@ static void run_case(Run *run, const char *model, const char *cluster, PlanSpace
     run->status = plan_context_read(&run->context, binary, roles, &run->error);
     if (run->status == AM_OK) run->status = cluster_read(&run->cluster, &run->arena, cluster, &run->error);
     if (run->status == AM_OK)
-        run->status = paper_search(&run->result, &run->arena, run->context, run->cluster, &run->options,
+        run->status = paper_search(&run->result, &run->arena, run->context, run->cluster, &run->scope,
                                    &settings, &run->error);
     run->pricing = run->result.paper ? run->result.paper->pricing_seconds : 0;
     run->seconds = clock_seconds() - start - run->pricing;
@@ -253,8 +253,7 @@ static double price_paper(const Run *run, const PipelineCase *entry) {
         status = am_fail(&error, AM_ERROR_INPUT, "", "a layer is missing");
     if (status == AM_OK) status = plan_context_for(&context, run->context, &settings, &error);
     if (status == AM_OK)
-        status =
-            paper_pipeline_plan(&plan, &fit, &arena, context, run->cluster, &run->options, &cuts, &error);
+        status = paper_pipeline_plan(&plan, &fit, &arena, context, run->cluster, &run->scope, &cuts, &error);
     double seconds = status == AM_OK ? plan->predicted_step_seconds : NAN;
     if (status != AM_OK) fprintf(stderr, "bench_paper: %s: %s\n", entry->name, error.text);
     arena_free(&arena);

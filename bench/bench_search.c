@@ -63,11 +63,11 @@ static AmStatus search_one(const PlanContext *context, const char *model, const 
     Cluster *cluster = NULL;
     SearchResult result = {0};
     const SearchRequest request = {.constraints.memory_fraction = MEMORY_FRACTION};
-    const SearchOptions options = {.request = &request, .seed = SEED};
+    const SearchScope scope = {.request = &request, .seed = SEED};
     AmStatus status = cluster_read(&cluster, &arena, cluster_name, error);
     if (status != AM_OK) goto fail;
     double cpu_begin = clock_cpu_seconds();
-    status = single_stage_search(&result, &arena, context, cluster, &options, error);
+    status = single_stage_search(&result, &arena, context, cluster, &scope, error);
     double cpu_seconds = clock_cpu_seconds() - cpu_begin;
     printf("%-16s %-7s %9.3f ", model, cluster_name, import_seconds);
     if (status == AM_ERROR_INFEASIBLE) {

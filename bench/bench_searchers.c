@@ -74,7 +74,7 @@ static void print_run(const char *searcher, uint64_t problem, const char *budget
 
 /* A search with its options; one that finds no plan that fits is a result, too. */
 static void run(const char *name, const AssignmentProblem *given, uint64_t problem, const char *budget,
-                const SearchOptions *options, bool is_full) {
+                const SearchScope *scope, bool is_full) {
     const MicroBatchSettings settings = {.micro_batches = 1};
     Arena arena = {0};
     SearchResult result = {0};
@@ -82,8 +82,8 @@ static void run(const char *name, const AssignmentProblem *given, uint64_t probl
     clock_t start = clock();
     PlanContext *context = (PlanContext *)given->problem->context;
     AmStatus status = is_full
-                          ? plan_search(&result, &arena, context, given->cluster, options, &settings, &error)
-                          : single_stage_search(&result, &arena, context, given->cluster, options, &error);
+                          ? plan_search(&result, &arena, context, given->cluster, scope, &settings, &error)
+                          : single_stage_search(&result, &arena, context, given->cluster, scope, &error);
     if (status != AM_OK && status != AM_ERROR_INFEASIBLE) bench_fail("bench_searchers", &error);
     double step = status == AM_OK ? result.plan->predicted_step_seconds : INFINITY;
     print_run(name, problem, budget, step, result.evaluations, start);
@@ -92,14 +92,14 @@ static void run(const char *name, const AssignmentProblem *given, uint64_t probl
 
 /* The first ten plans of each policy, which learns nothing from them. */
 static void run_zero_shots(const Bench *self, const AssignmentProblem *given, uint64_t problem,
-                           SearchRequest *request, SearchOptions options) {
-    options.searcher = SEARCHER_DQN;
-    options.limits.evaluations = ASSIGNMENT_ZERO_SHOT;
+                           SearchRequest *request, SearchScope scope) {
+    scope.searcher = SEARCHER_DQN;
+    scope.limits.evaluations = ASSIGNMENT_ZERO_SHOT;
     request->method.no_seeds = request->method.no_polish = request->space.no_overrides = true;
     request->method.no_learning = true;
     for (int32_t k = 0; k < POLICY_KINDS; k++) {
         request->method.policy = self->policies[k];
-        if (self->has_policy[k]) run(zero_shots[k], given, problem, "zero-shot", &options, false);
+        if (self->has_policy[k]) run(zero_shots[k], given, problem, "zero-shot", &scope, false);
     }
     request->method.no_learning = false;
 }
@@ -115,36 +115,36 @@ static void run_problem(Bench *self, uint64_t problem) {
     snprintf(mesh, sizeof mesh, "data=%d,model=%d", axes[0].size, axes[1].size);
     SearchRequest request = {.space.mesh = mesh,
                              .constraints.memory_fraction = given.problem->constraints.memory_fraction};
-    SearchOptions options = {.request = &request, .kind = SPACE_SINGLE_STAGE, .skip_bound = true};
-    run_zero_shots(self, &given, problem, &request, options);
+    SearchScope scope = {.request = &request, .kind = SPACE_SINGLE_STAGE, .skip_bound = true};
+    run_zero_shots(self, &given, problem, &request, scope);
     for (size_t c = 0; c < sizeof contestants / sizeof *contestants; c++)
         for (int32_t b = 0; b < self->budget_count; b++) {
             const BenchBudget *budget = &self->budgets[b];
             if (contestants[c].policy == RANKER && !self->has_policy[RANKER]) continue;
-            options.searcher = contestants[c].searcher;
+            scope.searcher = contestants[c].searcher;
             request.method.policy = self->policies[contestants[c].policy];
             request.method.no_seeds = !contestants[c].starts_as_product;
             request.method.no_polish = request.space.no_overrides = true;
-            options.limits.evaluations = budget->evaluations;
-            options.limits.seconds = budget->seconds;
-            run(contestants[c].name, &given, problem, budget->name, &options, false);
+            scope.limits.evaluations = budget->evaluations;
+            scope.limits.seconds = budget->seconds;
+            run(contestants[c].name, &given, problem, budget->name, &scope, false);
         }
     request.method = (MethodRequest){0};
     request.space.no_overrides = false;
-    options = (SearchOptions){
+    scope = (SearchScope){
         .request = &request, .kind = SPACE_SINGLE_STAGE, .searcher = SEARCHER_AUTO, .skip_bound = true};
-    if (self->is_full) run(FULL, &given, problem, "full", &options, true);
+    if (self->is_full) run(FULL, &given, problem, "full", &scope, true);
     assignment_problem_close(&given);
 }
 
 /* Fails where a file of a policy cannot be read. */
 static void check_policies(Bench *self) {
     SearchRequest request = {0};
-    const SearchOptions options = {.request = &request};
+    const SearchScope scope = {.request = &request};
     AmError error = {0};
     for (int32_t k = 0; k < POLICY_KINDS; k++) {
         request.method.policy = self->policies[k];
-        if (assignment_search_check(&options, &error) != AM_OK) bench_fail("bench_searchers", &error);
+        if (assignment_search_check(&scope, &error) != AM_OK) bench_fail("bench_searchers", &error);
         self->has_policy[k] = k != RANKER || self->policies[k];
     }
 }

@@ -51,7 +51,7 @@ static void make_plan(Plan *plan, Arena *arena, const PlanContext *primary, cons
     const ProblemSettings problem_settings = {
         .space = SPACE_AUTO, .constraints.memory_fraction = 1, .budget = {.limit = 1}};
     const SearchRequest request = {0};
-    const SearchOptions described = {.request = &request, .searcher = SEARCHER_BASELINE};
+    const SearchScope described = {.request = &request, .searcher = SEARCHER_BASELINE};
     int32_t *devices = ARENA_ARRAY(arena, int32_t, mesh.device_count);
     int32_t *cuts = ARENA_ARRAY(arena, int32_t, setting->stages + 1);
     bool found;

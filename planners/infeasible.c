@@ -20,7 +20,7 @@ typedef struct RemedySearch {
     Arena *arena;
     PlanContext *primary;
     const Cluster *cluster;
-    const SearchOptions *options;
+    const SearchScope *scope;
     const MicroBatchSettings *settings;
     const SearchResult *failed;
     json_t *found;
@@ -28,7 +28,7 @@ typedef struct RemedySearch {
 } RemedySearch;
 
 static bool is_interrupted(const RemedySearch *self) {
-    return stop_flag_is_set(self->options->request->callbacks.interrupted);
+    return stop_flag_is_set(self->scope->request->callbacks.interrupted);
 }
 
 /* A change of the search, under which a plan may fit. */
@@ -41,9 +41,9 @@ typedef struct Change {
 } Change;
 
 static Change no_change(const RemedySearch *self) {
-    const SearchRequest *request = self->options->request;
+    const SearchRequest *request = self->scope->request;
     return (Change){.cluster = self->cluster,
-                    .kind = self->options->kind,
+                    .kind = self->scope->kind,
                     .micro_batches = self->settings->micro_batches,
                     .memory_fraction = request->constraints.memory_fraction,
                     .initial = request->space.initial};
@@ -52,7 +52,7 @@ static Change no_change(const RemedySearch *self) {
 /* Searches briefly with a change; *seconds is NAN if no plan fits. */
 static AmStatus try_search(const RemedySearch *self, const Change *change, double *seconds, AmError *error) {
     SearchRequest request;
-    SearchOptions few = search_with_request(self->options, &request);
+    SearchScope few = search_with_request(self->scope, &request);
     MicroBatchSettings settings = *self->settings;
     SearchResult result;
     AmError refusal = {0};
@@ -62,7 +62,7 @@ static AmStatus try_search(const RemedySearch *self, const Change *change, doubl
     request.space.initial = change->initial;
     request.callbacks.on_episode = NULL;
     few.kind = change->kind;
-    few.nested.purpose = PURPOSE_TRIAL;
+    few.purpose = PURPOSE_TRIAL;
     few.skip_bound = true;
     bool is_more = few.limits.evaluations == 0 || few.limits.evaluations > SEARCH_TRIAL_EVALUATIONS;
     if (!search_spans_stages(&few) && is_more) few.limits.evaluations = SEARCH_TRIAL_EVALUATIONS;
@@ -106,7 +106,7 @@ static json_t *copy_description(const RemedySearch *self) {
 static int32_t refinements(const RemedySearch *self) {
     bool is_small = self->primary->canonical->instruction_count <= REFINED_WORK;
     if (!is_small || is_interrupted(self)) return 0;
-    return search_spans_stages(self->options) ? REFINEMENTS / 2 : REFINEMENTS;
+    return search_spans_stages(self->scope) ? REFINEMENTS / 2 : REFINEMENTS;
 }
 
 /* Searches with a fraction of three digits. `initial`: the only plan to start from, or NULL. */
@@ -128,8 +128,8 @@ static double round_fraction(double fraction) {
 /* Reports the fraction that the nearest plan needs, or a larger one if no search finds a plan with it.
  * Bisection then looks for a smaller fraction. */
 static AmStatus relax_fraction(RemedySearch *self, AmError *error) {
-    bool is_hybrid = search_spans_stages(self->options);
-    double least = self->options->request->constraints.memory_fraction, seconds = NAN, trial;
+    bool is_hybrid = search_spans_stages(self->scope);
+    double least = self->scope->request->constraints.memory_fraction, seconds = NAN, trial;
     double fraction = memory_enough_fraction(&self->failed->nearest_fit, self->cluster);
     for (int32_t k = 0; k <= MOST_STEPS; k++) {
         const Plan *initial = is_hybrid ? NULL : self->failed->nearest;
@@ -160,7 +160,7 @@ static AmStatus relax_memory(RemedySearch *self, AmError *error) {
     Change change = no_change(self);
     double seconds;
     if (memory_enough_fraction(fit, self->cluster) <= 1) return relax_fraction(self, error);
-    if (!search_spans_stages(self->options)) change.initial = self->failed->nearest;
+    if (!search_spans_stages(self->scope)) change.initial = self->failed->nearest;
     json_t *description = copy_description(self), *type;
     const char *name;
     double needed = (double)fit->needed_bytes / change.memory_fraction, digit = 1;
@@ -223,7 +223,7 @@ static AmStatus try_devices(const RemedySearch *self, double times, int32_t *dev
 static AmStatus relax_devices(RemedySearch *self, AmError *error) {
     double few = 1, times = 1, seconds = NAN, trial;
     int32_t found = 0;
-    if (self->options->request->space.mesh) return AM_OK;
+    if (self->scope->request->space.mesh) return AM_OK;
     for (int32_t k = 0; k < MOST_STEPS && isnan(seconds); k++) {
         few = times;
         times *= 2;
@@ -277,8 +277,8 @@ static AmStatus relax_storage(RemedySearch *self, AmError *error) {
 
 /* Describes the fullest device of the nearest plan, and the operator at its peak. */
 static AmStatus describe_binding(json_t **binding, const RemedySearch *self, AmError *error) {
-    const SearchOptions *options = self->options;
-    const SimulationOptions details = {.memory_fraction = options->request->constraints.memory_fraction,
+    const SearchScope *scope = self->scope;
+    const SimulationOptions details = {.memory_fraction = scope->request->constraints.memory_fraction,
                                        .with_details = true};
     const MemoryFit *fit = &self->failed->nearest_fit;
     Arena scratch = {0};
@@ -292,7 +292,7 @@ static AmStatus describe_binding(json_t **binding, const RemedySearch *self, AmE
     json_t *peak = json_object_get(root, "memory_peak");
     const char *operator= json_string_value(json_object_get(peak, "operator"));
     const char *op_name = json_string_value(json_object_get(peak, "op_name"));
-    memory_fail(fit, self->cluster, options->request->constraints.memory_fraction, &cut);
+    memory_fail(fit, self->cluster, scope->request->constraints.memory_fraction, &cut);
     const char *need = strstr(cut.text, "fits: ");
     need = need ? need + strlen("fits: ") : cut.text;
     bool is_device = fit->needed_bytes > fit->limit_bytes; /* else the host is too small */
@@ -309,16 +309,16 @@ static AmStatus describe_binding(json_t **binding, const RemedySearch *self, AmE
 }
 
 AmStatus infeasible_report(InfeasibleReport *report, Arena *arena, PlanContext *primary,
-                           const Cluster *cluster, const SearchOptions *options,
+                           const Cluster *cluster, const SearchScope *scope,
                            const MicroBatchSettings *settings, const SearchResult *failed, AmError *error) {
     static AmStatus (*const relaxations[])(RemedySearch * self, AmError * error) = {
         relax_memory, relax_devices, relax_micro_batches, relax_storage};
-    SearchOptions narrowed = *options;
+    SearchScope narrowed = *scope;
     search_narrow(&narrowed);
     RemedySearch self = {.arena = arena,
                          .primary = primary,
                          .cluster = cluster,
-                         .options = &narrowed,
+                         .scope = &narrowed,
                          .settings = settings,
                          .failed = failed,
                          .found = json_array(),

@@ -31,11 +31,11 @@
 
 /* Returns whether the search may choose the number of micro-batches if no plan with one fits. */
 static bool may_add_micro_batches(const SearchContext *self) {
-    const SearchOptions *options = self->options;
-    bool is_free = !options->request->space.mesh && options->request->constraints.pin_count == 0 &&
-                   !options->request->constraints.kept && options->nested.purpose != PURPOSE_TRIAL;
-    return options->request->space.may_add_micro_batches && options->kind == SPACE_SINGLE_STAGE && is_free &&
-           search_method_explores(options->searcher);
+    const SearchScope *scope = self->scope;
+    bool is_free = !scope->request->space.mesh && scope->request->constraints.pin_count == 0 &&
+                   !scope->request->constraints.kept && scope->purpose != PURPOSE_TRIAL;
+    return scope->request->space.may_add_micro_batches && scope->kind == SPACE_SINGLE_STAGE && is_free &&
+           search_method_explores(scope->searcher);
 }
 
 /* Chooses the number of micro-batches of the fastest baseline that fits; unchanged where none fits. */
@@ -44,7 +44,7 @@ static AmStatus choose_number(SearchContext *self, AmError *error) {
     MicroBatchSettings all = *self->settings;
     all.micro_batches = 0;
     self->settings = &all;
-    AmStatus status = search_add_stage_baselines(result, self, false, NULL, self->options, error);
+    AmStatus status = search_add_stage_baselines(result, self, false, NULL, self->scope, error);
     self->settings = &self->chosen;
     if (result->plan) self->chosen.micro_batches = result->plan->micro_batches;
     return status;
@@ -88,8 +88,8 @@ static AmStatus add_floor(SearchContext *self, AmError *error) {
 /* ---- the steps ---- */
 
 /* Refuses more stages than the cluster has devices, where pins name them. */
-static AmStatus check_pinned_stages(const Cluster *cluster, const SearchOptions *options, AmError *error) {
-    const SearchRequest *request = options->request;
+static AmStatus check_pinned_stages(const Cluster *cluster, const SearchScope *scope, AmError *error) {
+    const SearchRequest *request = scope->request;
     const PropagationPin *last;
     char label[PIN_LABEL_BYTES];
     int32_t stages = placement_stages(request->constraints.pins, request->constraints.pin_count, &last);
@@ -102,15 +102,15 @@ static AmStatus check_pinned_stages(const Cluster *cluster, const SearchOptions 
 
 /* Restricts the options to the space that they leave, adds the degrees that the cluster implies, and finds
  * the stages of pinned scopes. */
-static AmStatus narrow_options(SearchOptions *narrowed, SearchRequest *request, const SearchOptions *options,
+static AmStatus narrow_options(SearchScope *narrowed, SearchRequest *request, const SearchScope *scope,
                                Arena *arena, const PlanContext *primary, const Cluster *cluster,
                                AmError *error) {
-    const Placement **placement = &narrowed->nested.placement;
+    const Placement **placement = &narrowed->placement;
     PlanConstraints *constraints = &request->constraints;
-    *narrowed = search_with_request(options, request);
-    narrowed->limits.seconds -= fmin(TAIL_SHARE * options->limits.seconds, MOST_TAIL);
+    *narrowed = search_with_request(scope, request);
+    narrowed->limits.seconds -= fmin(TAIL_SHARE * scope->limits.seconds, MOST_TAIL);
     search_narrow(narrowed);
-    TRY(check_pinned_stages(cluster, options, error));
+    TRY(check_pinned_stages(cluster, scope, error));
     TRY(degrees_complete(&constraints->degrees, cluster, error));
     TRY(placement_find(placement, arena, primary, cluster, constraints->pins, constraints->pin_count, error));
     constraints->degrees.excludes_one_stage =
@@ -121,63 +121,63 @@ static AmStatus narrow_options(SearchOptions *narrowed, SearchRequest *request, 
 
 /* Adds the candidates of all sources that the options allow. */
 static AmStatus add_candidates(SearchContext *self, AmError *error) {
-    const SearchOptions *options = self->options;
+    const SearchScope *scope = self->scope;
     SearchResult *result = self->result;
     bool is_sampled = false;
-    if (options->nested.purpose == PURPOSE_FLOOR) return add_floor(self, error);
-    if (search_is_recomputed_baseline(options)) return search_recomputed_baseline(self, error);
+    if (scope->purpose == PURPOSE_FLOOR) return add_floor(self, error);
+    if (search_is_recomputed_baseline(scope)) return search_recomputed_baseline(self, error);
     TRY(sample_search(self, &is_sampled, error));
-    if (options->request->objective == OBJECTIVE_PAPER) {
-        TRY(paper_search(result, self->arena, self->primary, self->cluster, options, self->settings, error));
+    if (scope->request->objective == OBJECTIVE_PAPER) {
+        TRY(paper_search(result, self->arena, self->primary, self->cluster, scope, self->settings, error));
         search_result_add(result, result->plan, PLAN_ORIGIN_PAPER, NULL);
     } else if (is_sampled) {
         result->is_cut = false;
-    } else if (target_row(options->request->constraints.target)->trainer) {
+    } else if (target_row(scope->request->constraints.target)->trainer) {
         TRY(search_strategies(self, error));
-    } else if (search_spans_stages(options)) {
+    } else if (search_spans_stages(scope)) {
         TRY(search_stages(self, error));
     } else {
         TRY(search_one_stage(self, error));
     }
-    result->interrupted |= stop_flag_is_set(options->request->callbacks.interrupted);
+    result->interrupted |= stop_flag_is_set(scope->request->callbacks.interrupted);
     return AM_OK;
 }
 
 /* Adds the bound over any number of stages, unless plan_search_finish() follows. */
 static AmStatus add_bound(SearchContext *self, AmError *error) {
-    const SearchOptions *options = self->options;
-    if (!search_bounds_stages(self->result, options) || options->skip_bound || options->nested.finishes_later)
+    const SearchScope *scope = self->scope;
+    if (!search_bounds_stages(self->result, scope) || scope->skip_bound || scope->finishes_later)
         return AM_OK;
-    return search_bound_plan(self->result, self->primary, self->cluster, options,
-                             self->settings->micro_batches, &self->budget.stop, error);
+    return search_bound_plan(self->result, self->primary, self->cluster, scope, self->settings->micro_batches,
+                             &self->budget.stop, error);
 }
 
 /* Adds the memory of ranks that differ, unless plan_search_finish() follows or the time is up. */
 static AmStatus add_rank_memory(SearchContext *self, const StopSignal *end, AmError *error) {
-    const NestedSearch *nested = &self->options->nested;
-    if (nested->purpose == PURPOSE_TRIAL || nested->finishes_later || self->result->interrupted ||
+    const SearchScope *scope = self->scope;
+    if (scope->purpose == PURPOSE_TRIAL || scope->finishes_later || self->result->interrupted ||
         stop_wanted(end))
         return AM_OK;
     return rank_memory_predict(self->result->plan, self->arena, self->primary, self->cluster, end, error);
 }
 
 AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
-                     const SearchOptions *options, const MicroBatchSettings *settings, AmError *error) {
+                     const SearchScope *scope, const MicroBatchSettings *settings, AmError *error) {
     SearchRequest request;
-    SearchOptions narrowed;
+    SearchScope narrowed;
     double start = clock_seconds();
-    const StopSignal end = {options->request->callbacks.interrupted,
-                            options->limits.seconds > 0 ? start + options->limits.seconds : 0};
+    const StopSignal end = {scope->request->callbacks.interrupted,
+                            scope->limits.seconds > 0 ? start + scope->limits.seconds : 0};
     AmStatus status;
-    TRY(narrow_options(&narrowed, &request, options, arena, primary, cluster, error));
-    primary->keeps_data_apart = target_row(options->request->constraints.target)->has_leading_batch;
+    TRY(narrow_options(&narrowed, &request, scope, arena, primary, cluster, error));
+    primary->keeps_data_apart = target_row(scope->request->constraints.target)->has_leading_batch;
     SearchContext self = search_context(result, arena, primary, cluster, &narrowed, settings);
-    TRY_OR_FAIL(target_check_module(options->request->constraints.target, primary, error));
-    TRY_OR_FAIL(search_check_given(options->request->space.initial, cluster, error));
-    TRY_OR_FAIL(assignment_search_check(self.options, error));
+    TRY_OR_FAIL(target_check_module(scope->request->constraints.target, primary, error));
+    TRY_OR_FAIL(search_check_given(scope->request->space.initial, cluster, error));
+    TRY_OR_FAIL(assignment_search_check(self.scope, error));
     TRY_OR_FAIL(search_show_bound(&self, error));
     TRY_OR_FAIL(add_candidates(&self, error));
-    if (!narrowed.nested.finishes_later) TRY_OR_FAIL(search_add_recomputed_baselines(&self, error));
+    if (!narrowed.finishes_later) TRY_OR_FAIL(search_add_recomputed_baselines(&self, error));
     TRY_OR_FAIL(add_bound(&self, error));
     TRY_OR_FAIL(search_add_given(&self, error));
     result->search_seconds = clock_seconds() - start;
@@ -200,21 +200,20 @@ typedef struct FinishTasks {
 static void finish_task(void *user, int32_t k) {
     FinishTasks *self = user;
     const SearchContext *search = self->search;
-    const SearchOptions *options = search->options;
+    const SearchScope *scope = search->scope;
     SearchResult *result = search->result;
-    if (k == 0 && search_bounds_stages(result, options) && !options->skip_bound)
-        self->status[k] = search_bound_plan(result, search->primary, search->cluster, options,
+    if (k == 0 && search_bounds_stages(result, scope) && !scope->skip_bound)
+        self->status[k] = search_bound_plan(result, search->primary, search->cluster, scope,
                                             search->settings->micro_batches, self->stop, &self->error[k]);
-    if (k == 1 && options->nested.purpose != PURPOSE_TRIAL && !result->interrupted)
+    if (k == 1 && scope->purpose != PURPOSE_TRIAL && !result->interrupted)
         self->status[k] = rank_memory_predict(&self->copy, search->arena, search->primary, search->cluster,
                                               self->stop, &self->error[k]);
 }
 
 AmStatus plan_search_finish(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
-                            const SearchOptions *options, const MicroBatchSettings *settings,
-                            AmError *error) {
-    SearchOptions narrowed = *options;
-    const StopSignal stop = {options->request->callbacks.interrupted, 0};
+                            const SearchScope *scope, const MicroBatchSettings *settings, AmError *error) {
+    SearchScope narrowed = *scope;
+    const StopSignal stop = {scope->request->callbacks.interrupted, 0};
     double start = clock_seconds();
     search_narrow(&narrowed);
     const SearchResult found = *result;

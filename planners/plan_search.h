@@ -14,34 +14,35 @@
  *             single_stage_search() single_stage/single_stage_search.h  one stage, one number
  *             pipeline_baseline_search()  there               the plan of a baseline of stages
  *
- * All levels share the request by pointer (SearchRequest). A level that changes options makes its own
- * (SearchOptions); the others pass on those that they get. search_part() gives a part its share of the
- * budget, search_one_stage_part() the space of one stage, and search_with_request() another request.
- * SearchLimits are the limits of a level, Budget counts against them (problem/budget.h). Every level returns
- * a SearchResult: the best plan, the pool of candidates, the baselines and a lower bound.
+ * Three structs carry a search through the levels. The API owns the SearchRequest, the wishes of the user,
+ * and nothing changes it. A SearchScope is what one search covers: space, method, limits and purpose. A level
+ * makes the scope of each part below it, as a copy of its own: search_part(), search_one_stage_part().
+ * SearchContext is the state of one plan_search(), which owns it: module, cluster, budget and result.
+ *
+ * Every level returns a SearchResult: the best plan, the pool of candidates, the baselines and a lower bound.
  */
 #ifndef PLANNERS_PLAN_SEARCH_H
 #define PLANNERS_PLAN_SEARCH_H
 
 #include "lowering/micro_batch/micro_batches.h"
-#include "planners/problem/search_options.h"
 #include "planners/problem/search_result.h"
+#include "planners/problem/search_scope.h"
 
 /* Searches the requested space. SPACE_AUTO, unless search_narrow() restricts it, covers one-stage
- * and multi-stage plans, including a given plan (options->request->space.initial, whose number of devices
+ * and multi-stage plans, including a given plan (scope->request->space.initial, whose number of devices
  * must be the cluster's: AM_ERROR_INPUT). settings->micro_batches 0: all powers of two that divide the batch,
  * which share the evaluations; the fastest plan that fits wins, at a tie the one with fewer micro-batches.
- * With options->request->space.may_add_micro_batches, one-stage plans may have more than settings say.
+ * With scope->request->space.may_add_micro_batches, one-stage plans may have more than settings say.
  * `*result` is the winner's, with the evaluations and the time of all; `primary` owns
  * the context of its plan. If a number cannot be split exactly, larger ones are not tried.
  * AM_ERROR_INFEASIBLE as in single_stage_search(), or as in plan_context_split() for a requested number. */
 AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
-                     const SearchOptions *options, const MicroBatchSettings *settings, AmError *error);
+                     const SearchScope *scope, const MicroBatchSettings *settings, AmError *error);
 
 /* Adds to the plan of a result the baselines with recomputation, the lower bound, the model gap and the
- * memory of ranks that differ, which a search with options->nested.finishes_later leaves out. `primary`: the
+ * memory of ranks that differ, which a search with scope->finishes_later leaves out. `primary`: the
  * module of the plan. */
 AmStatus plan_search_finish(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
-                            const SearchOptions *options, const MicroBatchSettings *settings, AmError *error);
+                            const SearchScope *scope, const MicroBatchSettings *settings, AmError *error);
 
 #endif

@@ -50,15 +50,15 @@ AmStatus sample_is_possible(bool *is_possible, const PlanContext *primary, AmErr
     return AM_OK;
 }
 
-bool sample_is_allowed(const SearchOptions *options, const PlanContext *primary) {
-    const SearchRequest *request = options->request;
+bool sample_is_allowed(const SearchScope *scope, const PlanContext *primary) {
+    const SearchRequest *request = scope->request;
     Target target = request->constraints.target;
     bool has_target = target != TARGET_AUTOMAP && (target != TARGET_JAX || !primary->layer_map);
     return request->constraints.pin_count == 0 && !request->constraints.kept && !request->space.initial &&
-           !options->nested.placement && !request->method.no_seeds && !request->method.no_polish &&
-           options->nested.purpose != PURPOSE_TRIAL &&
-           (options->limits.evaluations == 0 || options->limits.is_default) && options->limits.seconds == 0 &&
-           request->objective == OBJECTIVE_TIME && !has_target && search_method_explores(options->searcher);
+           !scope->placement && !request->method.no_seeds && !request->method.no_polish &&
+           scope->purpose != PURPOSE_TRIAL && (scope->limits.evaluations == 0 || scope->limits.is_default) &&
+           scope->limits.seconds == 0 && request->objective == OBJECTIVE_TIME && !has_target &&
+           search_method_explores(scope->searcher);
 }
 
 /* Adds a candidate of the sample to a list, fastest first, unless it is there. */
@@ -129,16 +129,16 @@ static AmStatus move_plan(SearchContext *self, MovedPlans *moved, const PlanSamp
     TRY(join_recomputation(&settings.recomputed, self->arena, stages, from->stage_count, error));
     TRY(plan_context_for(&context, self->primary, &settings, error));
     TRY(plan_sample_decide(stages, self->arena, sample, from, context, error));
-    search_describe_plan(plan, context, self->cluster, self->options);
+    search_describe_plan(plan, context, self->cluster, self->scope);
     plan->stages = stages;
     plan->stage_count = from->stage_count;
     plan->micro_batches = from->micro_batches;
     plan->schedule = from->schedule;
     TRY(micro_batches_state_relaxations(plan, self->arena, context, error));
-    TRY(search_check_plan(self->options, plan, error));
+    TRY(search_check_plan(self->scope, plan, error));
     AmStatus status = simulate_plan(
         &simulation, &scratch, context, plan, self->cluster,
-        &(SimulationOptions){.memory_fraction = self->options->request->constraints.memory_fraction}, error);
+        &(SimulationOptions){.memory_fraction = self->scope->request->constraints.memory_fraction}, error);
     if (status == AM_OK) status = simulation_predict(plan, self->arena, simulation, error);
     if (status == AM_OK) {
         self->budget.used++;
@@ -155,7 +155,7 @@ static AmStatus move_plan(SearchContext *self, MovedPlans *moved, const PlanSamp
 
 /* Returns whether the plans of this form of the module are slower than one of another form. */
 static bool is_slow_form(const SearchContext *self, const SearchResult *found) {
-    double other = self->options->nested.known.form_seconds;
+    double other = self->scope->known.form_seconds;
     return other > 0 && found->plan->predicted_step_seconds > MOVED_WITHIN * other;
 }
 
@@ -201,18 +201,18 @@ static AmStatus move_plans(SearchContext *self, MovedPlans *moved, const PlanSam
 /* Searches the sample, `found`, and moves its best plans. If they need more memory than on the sample, and
  * are much faster than those that fit, it is searched once more with a lower limit. */
 static AmStatus search_sample(SearchContext *self, SearchResult *found, const PlanSample *sample,
-                              const SearchOptions *options, AmError *error) {
+                              const SearchScope *scope, AmError *error) {
     const PlanCandidate *best = &self->result->pool.best;
     SearchRequest request;
     SearchResult again = {0};
     MovedPlans moved;
     AmError refusal = {0};
-    TRY(plan_search(found, self->arena, sample->context, self->cluster, options, self->settings, error));
+    TRY(plan_search(found, self->arena, sample->context, self->cluster, scope, self->settings, error));
     search_spend(self, found);
     TRY(move_plans(self, &moved, sample, found, error));
     bool has_fast = best->plan && best->fit.fits && best->seconds <= MOVED_WITHIN * moved.seconds;
     if (has_fast || isinf(moved.seconds) || is_slow_form(self, found)) return AM_OK;
-    const SearchOptions lower = search_with_request(options, &request);
+    const SearchScope lower = search_with_request(scope, &request);
     request.constraints.memory_fraction *= moved.share;
     AmStatus status =
         plan_search(&again, self->arena, sample->context, self->cluster, &lower, self->settings, &refusal);
@@ -238,13 +238,13 @@ static AmStatus add_baselines(SearchContext *self, const SearchResult *found, Am
     int32_t numbers[BASELINE_COUNT];
     memcpy(numbers, only, sizeof numbers);
     for (int32_t k = 0; k <= MOST_DOUBLINGS; k++) {
-        TRY(search_add_stage_baselines(result, self, false, numbers, self->options, error));
+        TRY(search_add_stage_baselines(result, self, false, numbers, self->scope, error));
         for (int32_t e = 0; e < BASELINE_COUNT; e++)
             numbers[e] = isnan(result->baselines[e].seconds) ? 2 * numbers[e] : 0;
     }
     search_result_choose(result);
-    if (result->plan && search_spans_stages(self->options))
-        TRY(search_add_pipeline_baselines(result, self, true, only, self->options, error));
+    if (result->plan && search_spans_stages(self->scope))
+        TRY(search_add_pipeline_baselines(result, self, true, only, self->scope, error));
     for (int32_t e = 0; e < BASELINE_COUNT; e++) {
         const BaselineResult *on_sample = &found->baselines[e];
         const char *reason = isnan(on_sample->seconds) ? on_sample->reason : BASELINE_IS_FAR;
@@ -260,7 +260,7 @@ static AmStatus add_overrides(SearchContext *self, const Plan *plan, AmError *er
     if (!refined) return am_fail_memory(error, (int64_t)sizeof *refined);
     *refined = *plan;
     Budget part = {.limit = INT64_MAX, .stop = budget->stop};
-    TRY(plan_add_overrides(refined, &part, self->arena, self->primary, self->cluster, self->options, error));
+    TRY(plan_add_overrides(refined, &part, self->arena, self->primary, self->cluster, self->scope, error));
     budget_return(budget, part.used, part.is_cut);
     if (refined->stages != plan->stages)
         search_result_add(self->result, refined, PLAN_ORIGIN_IMPROVEMENT, NULL);
@@ -302,12 +302,12 @@ static AmStatus add_overridden_plan(SearchContext *self, AmError *error) {
 
 /* Compares the forms. AM_ERROR_INFEASIBLE: the best baseline of a form, or of its sample, takes more than
  * `most` seconds. */
-static AmStatus compare_forms(const SearchContext *self, PlanContext *form, const SearchOptions *options,
+static AmStatus compare_forms(const SearchContext *self, PlanContext *form, const SearchScope *scope,
                               double most, AmError *error) {
     SearchResult found;
-    SearchContext on_form = search_context(&found, self->arena, form, self->cluster, options, self->settings);
+    SearchContext on_form = search_context(&found, self->arena, form, self->cluster, scope, self->settings);
     on_form.enough_seconds = most;
-    TRY(search_add_stage_baselines(&found, &on_form, false, NULL, options, error));
+    TRY(search_add_stage_baselines(&found, &on_form, false, NULL, scope, error));
     const PlanCandidate *best = &found.pool.best;
     if (best->plan && best->fit.fits && best->seconds <= most) return AM_OK;
     return am_fail(error, AM_ERROR_INFEASIBLE, "", "another form of the module is faster");
@@ -315,23 +315,23 @@ static AmStatus compare_forms(const SearchContext *self, PlanContext *form, cons
 
 AmStatus sample_search(SearchContext *self, bool *is_done, AmError *error) {
     PlanSample sample;
-    const KnownSteps *known = &self->options->nested.known;
+    const KnownSteps *known = &self->scope->known;
     SearchResult found = {0}, *result = self->result;
     AmError refusal = {0};
     *is_done = false;
     double seconds = known->form_seconds;
     double far = known->form_has_pipelines ? SKIP_FORM_BESIDE_PIPELINES_ABOVE : SKIP_FORM_ABOVE;
     if (seconds > 0 && known->form_is_split && !self->primary->layer_map)
-        TRY(compare_forms(self, self->primary, self->options, SKIP_LOOPS_ABOVE * seconds, error));
+        TRY(compare_forms(self, self->primary, self->scope, SKIP_LOOPS_ABOVE * seconds, error));
     bool is_sample = self->primary->primary ||
                      (self->primary->canonical->loops && self->primary->canonical->loops->layers);
-    if (is_sample || !sample_is_allowed(self->options, self->primary) || !sample_is_wanted(self->primary))
+    if (is_sample || !sample_is_allowed(self->scope, self->primary) || !sample_is_wanted(self->primary))
         return AM_OK;
     TRY(plan_sample_make(&sample, self->primary, error));
     if (!sample.context) return AM_OK;
     self->most_climbed = MOST_WORK_ALONE / self->primary->rules->count + LEAST_CLIMB;
-    SearchOptions on_sample = *self->options; /* whose plan is not the result */
-    on_sample.skip_bound = on_sample.nested.finishes_later = true;
+    SearchScope on_sample = *self->scope; /* whose plan is not the result */
+    on_sample.skip_bound = on_sample.finishes_later = true;
     AmStatus status = AM_OK;
     if (seconds > 0) status = compare_forms(self, sample.context, &on_sample, far * seconds, &refusal);
     bool is_far = status == AM_ERROR_INFEASIBLE;

@@ -54,7 +54,7 @@ static bool has_all(const bool *is_left_out) {
 typedef struct StageBaselines {
     SearchResult *result;
     SearchContext *search;
-    const SearchOptions *options;
+    const SearchScope *scope;
     const int32_t *only; /* [baseline] the only number of micro-batches to price; NULL: any */
     BaselineResult best[BASELINE_COUNT];
     bool is_scarce; /* none fits with the first number of micro-batches */
@@ -96,7 +96,7 @@ static AmStatus price_numbers(StageBaselines *self, int32_t first, const PlanRec
         here.stop = &search->budget.stop;
         if (recomputed) here.recomputed = *recomputed;
         if (stop_wanted(&search->budget.stop)) return AM_OK;
-        SearchOptions part = search_part(self->options, &search->budget, self->options->limits.evaluations);
+        SearchScope part = search_part(self->scope, &search->budget, self->scope->limits.evaluations);
         AmStatus status = plan_context_for(&context, search->primary, &here, &refusal);
         if (stop_wanted(&search->budget.stop)) return AM_OK;
         if (status == AM_OK)
@@ -106,7 +106,7 @@ static AmStatus price_numbers(StageBaselines *self, int32_t first, const PlanRec
         TRY(am_pass_error(status, &refusal, error));
         leave_out_slower(is_left_out, self->best, &found);
         if (k == 0 && !recomputed) self->is_scarce = !has_price(self->best);
-        if (found.plan) found.plan->space = plan_space_name(search->options->kind);
+        if (found.plan) found.plan->space = plan_space_name(search->scope->kind);
         search_result_merge(self->result, &found);
         for (int32_t e = 0; e < BASELINE_COUNT; e++)
             if (self->best[e].seconds <= search->enough_seconds) return AM_OK;
@@ -140,8 +140,8 @@ static AmStatus find_recomputed(PlanRecomputation *recomputed, const char **reas
 }
 
 AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, bool is_first_done,
-                                    const int32_t *only, const SearchOptions *options, AmError *error) {
-    StageBaselines baselines = {.result = result, .search = self, .options = options, .only = only};
+                                    const int32_t *only, const SearchScope *scope, AmError *error) {
+    StageBaselines baselines = {.result = result, .search = self, .scope = scope, .only = only};
     baselines.is_scarce = is_first_done && !has_price(result->baselines);
     for (int32_t e = 0; e < BASELINE_COUNT; e++) baselines.best[e] = (BaselineResult){.seconds = NAN};
     TRY(price_numbers(&baselines, is_first_done, NULL, error));
@@ -160,9 +160,9 @@ AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, b
 /* ---- baselines of several stages ---- */
 
 /* Prices one baseline with one number of micro-batches. `*seconds`: NAN where none fits. */
-static AmStatus add_pipeline(SearchResult *result, SearchContext *self, const SearchOptions *options,
+static AmStatus add_pipeline(SearchResult *result, SearchContext *self, const SearchScope *scope,
                              int32_t micro_batches, double *seconds, AmError *error) {
-    BaselineResult *baseline = &result->baselines[options->baseline];
+    BaselineResult *baseline = &result->baselines[scope->baseline];
     const PlanContext *context;
     Plan *plan = NULL;
     AmError refusal = {0};
@@ -176,22 +176,22 @@ static AmStatus add_pipeline(SearchResult *result, SearchContext *self, const Se
     if (stop_flag_is_set(self->budget.stop.interrupted)) return AM_OK;
     AmStatus status = plan_context_for(&context, self->primary, &here, &refusal);
     if (status == AM_OK)
-        status = even_pipeline_plan(&plan, &reason, &evaluations, self->arena, context, self->cluster,
-                                    options, &refusal);
+        status = even_pipeline_plan(&plan, &reason, &evaluations, self->arena, context, self->cluster, scope,
+                                    &refusal);
     if (status != AM_OK && status != AM_ERROR_INFEASIBLE && status != AM_INTERRUPTED)
         return am_pass_error(status, &refusal, error);
     if (isnan(baseline->seconds))
         baseline->reason = status == AM_OK ? reason : arena_copy_string(self->arena, refusal.text);
     if (!plan) return AM_OK;
-    if (search_check_plan(options, plan, NULL) != AM_OK) {
+    if (search_check_plan(scope, plan, NULL) != AM_OK) {
         if (isnan(baseline->seconds)) baseline->reason = "the pins exclude it";
         return AM_OK;
     }
     *seconds = plan->predicted_step_seconds;
     if (!baseline_is_faster(*seconds, baseline)) return AM_OK;
     *baseline = (BaselineResult){.seconds = *seconds, .micro_batches = micro_batches};
-    plan->searcher = searcher_name(self->options->searcher);
-    search_result_add(result, plan, PLAN_ORIGIN_BASELINE, baseline_name(options->baseline));
+    plan->searcher = searcher_name(self->scope->searcher);
+    search_result_add(result, plan, PLAN_ORIGIN_BASELINE, baseline_name(scope->baseline));
     return AM_OK;
 }
 
@@ -203,13 +203,13 @@ typedef struct Numbers {
 
 /* Prices larger (`step` 1) or smaller (-1) numbers as long as they are faster and may get as fast as the
  * best plan. A step with one micro-batch takes at most as many times as long as the pipeline has stages. */
-static AmStatus climb_numbers(SearchResult *result, SearchContext *self, const SearchOptions *options,
+static AmStatus climb_numbers(SearchResult *result, SearchContext *self, const SearchScope *scope,
                               const Numbers *numbers, int32_t step, AmError *error) {
     const double near = numbers->from == 0 ? EVEN_PIPELINE_MOST_STAGES : 1.3;
-    double best = result->baselines[options->baseline].seconds, seconds;
+    double best = result->baselines[scope->baseline].seconds, seconds;
     for (int32_t k = numbers->from + step; k > 0 && k < numbers->count; k += step) {
         if (isnan(best) || best >= near * result->plan->predicted_step_seconds) return AM_OK;
-        TRY(add_pipeline(result, self, options, numbers->numbers[k], &seconds, error));
+        TRY(add_pipeline(result, self, scope, numbers->numbers[k], &seconds, error));
         if (!(seconds < best)) return AM_OK;
         best = seconds;
     }
@@ -218,18 +218,18 @@ static AmStatus climb_numbers(SearchResult *result, SearchContext *self, const S
 
 /* Prices a pipeline baseline that does not fit with the first number of micro-batches, from the largest
  * number on, which needs the least memory. */
-static AmStatus climb_from_largest(SearchResult *result, SearchContext *self, const SearchOptions *options,
+static AmStatus climb_from_largest(SearchResult *result, SearchContext *self, const SearchScope *scope,
                                    const Numbers *numbers, AmError *error) {
     Numbers from_largest = *numbers;
     double seconds;
     from_largest.from = numbers->count - 1;
     if (from_largest.from <= numbers->from) return AM_OK;
-    TRY(add_pipeline(result, self, options, numbers->numbers[from_largest.from], &seconds, error));
-    return climb_numbers(result, self, options, &from_largest, -1, error);
+    TRY(add_pipeline(result, self, scope, numbers->numbers[from_largest.from], &seconds, error));
+    return climb_numbers(result, self, scope, &from_largest, -1, error);
 }
 
 AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self, bool is_large,
-                                       const int32_t *only, const SearchOptions *options, AmError *error) {
+                                       const int32_t *only, const SearchScope *scope, AmError *error) {
     enum { LARGE_FROM = 3 /* eight micro-batches */ };
     static const Baseline pipelines[] = {BASELINE_EVEN_PIPELINE, BASELINE_MEGATRON_3D};
     Numbers numbers = {0};
@@ -240,11 +240,11 @@ AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self
         numbers.from = numbers.count > LARGE_FROM ? LARGE_FROM : numbers.count - 1;
     bool climbs = self->settings->micro_batches == 0;
     for (size_t r = 0; r < sizeof pipelines / sizeof *pipelines; r++) {
-        SearchOptions part = *options;
+        SearchScope part = *scope;
         double seconds;
         part.searcher = SEARCHER_BASELINE;
         part.baseline = pipelines[r];
-        part.nested.known.rival_seconds = result->plan ? result->plan->predicted_step_seconds : 0;
+        part.known.rival_seconds = result->plan ? result->plan->predicted_step_seconds : 0;
         result->baselines[pipelines[r]] = (BaselineResult){.seconds = NAN};
         if (only) {
             if (only[pipelines[r]] > 0)
@@ -266,9 +266,9 @@ AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self
 }
 
 bool search_may_price_pipelines(const SearchContext *search) {
-    const SearchOptions *options = search->options;
-    bool is_left_out = search_is_large(search) && options->nested.purpose == PURPOSE_TRIAL;
-    return !is_left_out && options->limits.seconds == 0 && search->cluster->device_count > 1;
+    const SearchScope *scope = search->scope;
+    bool is_left_out = search_is_large(search) && scope->purpose == PURPOSE_TRIAL;
+    return !is_left_out && scope->limits.seconds == 0 && search->cluster->device_count > 1;
 }
 
 void search_leave_out_pipelines(SearchResult *result) {
@@ -286,15 +286,15 @@ static void add_recomputed_plan(SearchResult *result, const SearchContext *self,
                                 Baseline baseline) {
     const Plan *best = result->plan;
     bool is_faster = !best || plan->predicted_step_seconds < best->predicted_step_seconds;
-    if (!is_faster || (!best && self->options->searcher != SEARCHER_BASELINE)) return;
+    if (!is_faster || (!best && self->scope->searcher != SEARCHER_BASELINE)) return;
     if (best) {
         plan->bound = best->bound;
         plan->bound_seconds = best->bound ? fmin(best->bound_seconds, plan->predicted_step_seconds) : NAN;
         plan->evaluations = best->evaluations;
     }
-    plan->searcher = searcher_name(self->options->searcher);
-    plan->space = plan_space_name(self->options->kind);
-    plan->seed = self->options->seed;
+    plan->searcher = searcher_name(self->scope->searcher);
+    plan->space = plan_space_name(self->scope->kind);
+    plan->seed = self->scope->seed;
     search_result_add(result, plan, PLAN_ORIGIN_BASELINE, baseline_name(baseline));
 }
 
@@ -307,7 +307,7 @@ static AmStatus add_recomputed_stages(SearchResult *result, SearchContext *self,
     PlanRecomputation recomputed;
     const char *reason;
     bool is_wanted[BASELINE_COUNT], is_any = false;
-    StageBaselines baselines = {.result = &found, .search = self, .options = self->options, .only = only};
+    StageBaselines baselines = {.result = &found, .search = self, .scope = self->scope, .only = only};
     for (int32_t e = 0; e < BASELINE_COUNT; e++) {
         is_wanted[e] =
             numbers[e] > 0 && !baseline_has_stages((Baseline)e) && baseline_recompute((Baseline)e) == kind;
@@ -335,7 +335,7 @@ static AmStatus add_recomputed_stages(SearchResult *result, SearchContext *self,
  * its obstacle replaces that of `lacking`, unless that one lacks less memory. */
 static AmStatus price_recomputed_pipeline(Plan **best, BaselineResult *lacking, SearchContext *self,
                                           Strategy *strategy, AmError *error) {
-    const SearchRequest *request = self->options->request;
+    const SearchRequest *request = self->scope->request;
     const PlanConstraints *constraints = &request->constraints;
     const char *wanted = request->space.schedule;
     const PlanContext *context;
@@ -351,7 +351,7 @@ static AmStatus price_recomputed_pipeline(Plan **best, BaselineResult *lacking, 
         status = strategy_simulate(&plan, &simulation, self->arena, context, self->cluster, strategy,
                                    constraints->memory_fraction, &refusal);
     }
-    if (status == AM_OK && search_check_plan(self->options, plan, NULL) != AM_OK) {
+    if (status == AM_OK && search_check_plan(self->scope, plan, NULL) != AM_OK) {
         here.reason = "the pins exclude it";
     } else if (status == AM_OK && !simulation->fit.fits) {
         here.needed_bytes = simulation->fit.needed_bytes;
@@ -369,7 +369,7 @@ static AmStatus price_recomputed_pipeline(Plan **best, BaselineResult *lacking, 
 /* Prices one pipeline baseline with recomputation, with its fastest number of stages. */
 static AmStatus add_recomputed_pipeline(SearchResult *result, SearchContext *self, Baseline baseline,
                                         int32_t micro_batches, AmError *error) {
-    const SearchRequest *request = self->options->request;
+    const SearchRequest *request = self->scope->request;
     const SpaceRequest *space = &request->space;
     const Degrees *degrees = &request->constraints.degrees;
     bool is_3d = baseline_without_recompute(baseline) == BASELINE_MEGATRON_3D;
@@ -416,25 +416,25 @@ static AmStatus add_recomputed(SearchResult *result, SearchContext *self, const 
 
 AmStatus search_add_recomputed_baselines(SearchContext *self, AmError *error) {
     SearchResult *result = self->result;
-    const SearchRequest *request = self->options->request;
+    const SearchRequest *request = self->scope->request;
     int32_t all[MICRO_BATCHES_MOST_NUMBERS], numbers[BASELINE_COUNT] = {0};
     int32_t count = micro_batches_numbers(all, self->primary, self->settings->micro_batches);
     bool recomputes = ir_source_recomputes(self->primary->roles, self->primary->canonical);
     const char *reason = recomputes ? "the source recomputes layers"
-                         : self->options->kind == SPACE_SINGLE_STAGE || search_spans_stages(self->options)
+                         : self->scope->kind == SPACE_SINGLE_STAGE || search_spans_stages(self->scope)
                              ? "not priced here: --baseline prices it"
                              : "it is outside of the space";
     bool is_priced = !recomputes && search_may_price_pipelines(self) && !search_is_large(self) &&
                      !result->interrupted && !request->method.no_seeds &&
-                     search_method_takes_baselines(self->options->searcher) &&
+                     search_method_takes_baselines(self->scope->searcher) &&
                      request->constraints.target == TARGET_AUTOMAP && !request->constraints.kept &&
                      request->devices.quota_count == 0 && !request->explores_prices;
-    if (!result->plan || result->paper || search_is_recomputed_baseline(self->options)) return AM_OK;
-    if (self->options->nested.purpose != PURPOSE_RESULT) return AM_OK;
+    if (!result->plan || result->paper || search_is_recomputed_baseline(self->scope)) return AM_OK;
+    if (self->scope->purpose != PURPOSE_RESULT) return AM_OK;
     for (int32_t e = 0; e < BASELINE_COUNT; e++) {
         const BaselineResult *without = &result->baselines[baseline_without_recompute((Baseline)e)];
         if (baseline_recompute((Baseline)e) == BASELINE_RECOMPUTES_NOTHING) continue;
-        bool has_stages = search_spans_stages(self->options);
+        bool has_stages = search_spans_stages(self->scope);
         result->baselines[e] = (BaselineResult){.seconds = NAN, .reason = reason};
         if (is_priced && (has_stages || !baseline_has_stages((Baseline)e)))
             numbers[e] = without->micro_batches > 0 ? without->micro_batches : all[count - 1];
@@ -444,14 +444,14 @@ AmStatus search_add_recomputed_baselines(SearchContext *self, AmError *error) {
 
 AmStatus search_recomputed_baseline(SearchContext *self, AmError *error) {
     SearchResult *result = self->result;
-    const SearchOptions *options = self->options;
-    const Baseline baseline = options->baseline;
+    const SearchScope *scope = self->scope;
+    const Baseline baseline = scope->baseline;
     BaselineResult *priced = &result->baselines[baseline];
     int32_t all[MICRO_BATCHES_MOST_NUMBERS];
     int32_t count = micro_batches_numbers(all, self->primary, self->settings->micro_batches);
     int32_t numbers[BASELINE_COUNT];
     SearchResult others = {.model_gap = NAN};
-    if (options->request->space.mesh && baseline_has_stages(baseline))
+    if (scope->request->space.mesh && baseline_has_stages(baseline))
         return am_fail(error, AM_ERROR_USAGE, "", "--baseline %s takes no --mesh", baseline_name(baseline));
     if (ir_source_recomputes(self->primary->roles, self->primary->canonical))
         return am_fail(error, AM_ERROR_INFEASIBLE, self->primary->module->source,
@@ -461,7 +461,7 @@ AmStatus search_recomputed_baseline(SearchContext *self, AmError *error) {
         others.baselines[e] = result->baselines[e];
         numbers[e] = all[0];
     }
-    TRY(search_add_stage_baselines(&others, self, false, numbers, options, error));
+    TRY(search_add_stage_baselines(&others, self, false, numbers, scope, error));
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
         if (is_of_one_stage((Baseline)e)) result->baselines[e] = others.baselines[e];
     for (int32_t k = 0; k < count && !stop_wanted(&self->budget.stop); k++) {
@@ -482,21 +482,21 @@ AmStatus search_recomputed_baseline(SearchContext *self, AmError *error) {
 /* ---- baselines outside of the rounds ---- */
 
 AmStatus search_share_baselines(SearchContext *search, AmError *error) {
-    SearchOptions options = *search->options;
+    SearchScope scope = *search->scope;
     SearchResult found = {.model_gap = NAN};
     int32_t numbers[BASELINE_COUNT], number = search->settings->micro_batches;
-    const int64_t kept = options.request->space.initial ? 1 : 0;
-    bool is_mixed = cluster_is_mixed(search->cluster) && !options.request->constraints.is_even;
+    const int64_t kept = scope.request->space.initial ? 1 : 0;
+    bool is_mixed = cluster_is_mixed(search->cluster) && !scope.request->constraints.is_even;
     bool may_share =
-        degrees_allow_stages(&options.request->constraints.degrees, 1) && !options.request->method.no_seeds;
+        degrees_allow_stages(&scope.request->constraints.degrees, 1) && !scope.request->method.no_seeds;
     Budget *budget = &search->budget;
-    if (!is_mixed || !may_share || options.nested.purpose == PURPOSE_TRIAL) return AM_OK;
+    if (!is_mixed || !may_share || scope.purpose == PURPOSE_TRIAL) return AM_OK;
     if (budget->has_cap && budget->cap <= kept) return AM_OK;
     for (int32_t e = 0; e < BASELINE_COUNT; e++) numbers[e] = number > 1 ? number : 1;
-    options.nested.purpose = PURPOSE_SHARED_BASELINES;
-    options.limits.evaluations = 0;
+    scope.purpose = PURPOSE_SHARED_BASELINES;
+    scope.limits.evaluations = 0;
     if (budget->has_cap) budget->cap -= kept;
-    AmStatus status = search_add_stage_baselines(&found, search, false, numbers, &options, error);
+    AmStatus status = search_add_stage_baselines(&found, search, false, numbers, &scope, error);
     if (budget->has_cap) budget->cap += kept;
     TRY(status);
     search_spend(search, &found);
@@ -505,7 +505,7 @@ AmStatus search_share_baselines(SearchContext *search, AmError *error) {
 }
 
 AmStatus search_add_floor(SearchContext *self, AmError *error) {
-    SearchOptions options = search_one_stage_part(self->options);
+    SearchScope scope = search_one_stage_part(self->scope);
     SearchContext spent = *self;
     SearchResult found = {.model_gap = NAN};
     AmError refusal = {0};
@@ -514,20 +514,20 @@ AmStatus search_add_floor(SearchContext *self, AmError *error) {
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
         found.baselines[e] = (BaselineResult){.seconds = NAN, .reason = "it has other degrees"};
     micro_batches_numbers(numbers, self->primary, self->settings->micro_batches);
-    if (degrees_allow_stages(&options.request->constraints.degrees, 1) && !stop_wanted(&self->budget.stop)) {
+    if (degrees_allow_stages(&scope.request->constraints.degrees, 1) && !stop_wanted(&self->budget.stop)) {
         spent.budget.has_cap = true;
         spent.budget.cap = spent.budget.used = 0;
-        options.searcher = SEARCHER_ANNEAL; /* takes baselines */
+        scope.searcher = SEARCHER_ANNEAL; /* takes baselines */
         AmStatus status =
-            search_add_each_number(&found, &bound, &spent, &options, &(NumbersRound){.size = 1}, &refusal);
+            search_add_each_number(&found, &bound, &spent, &scope, &(NumbersRound){.size = 1}, &refusal);
         TRY(search_check_part(status, &refusal, error));
-        if (!options.request->method.no_seeds)
-            TRY(search_add_stage_baselines(&found, &spent, found.has_baselines, NULL, &options, error));
-        if (found.plan) found.plan->space = plan_space_name(self->options->kind);
+        if (!scope.request->method.no_seeds)
+            TRY(search_add_stage_baselines(&found, &spent, found.has_baselines, NULL, &scope, error));
+        if (found.plan) found.plan->space = plan_space_name(self->scope->kind);
     }
     only[BASELINE_EVEN_PIPELINE] = only[BASELINE_MEGATRON_3D] = numbers[0];
     if (search_may_price_pipelines(self) && !search_is_large(self) && !stop_wanted(&self->budget.stop))
-        TRY(search_add_pipeline_baselines(&found, self, false, only, self->options, error));
+        TRY(search_add_pipeline_baselines(&found, self, false, only, self->scope, error));
     else search_leave_out_pipelines(&found);
     search_result_merge(self->result, &found);
     return AM_OK;
@@ -539,16 +539,16 @@ AmStatus search_add_late_baselines(SearchContext *self, AmError *error) {
     const StopSignal timed = self->budget.stop;
     const MicroBatchSettings *settings = self->settings;
     MicroBatchSettings here = *settings;
-    const SearchOptions *options = self->options;
+    const SearchScope *scope = self->scope;
     AmStatus status = AM_OK;
-    if (options->nested.purpose == PURPOSE_TRIAL || options->request->method.no_seeds || timed.deadline <= 0)
+    if (scope->purpose == PURPOSE_TRIAL || scope->request->method.no_seeds || timed.deadline <= 0)
         return AM_OK;
-    if (!degrees_allow_stages(&options->request->constraints.degrees, 1)) return AM_OK;
+    if (!degrees_allow_stages(&scope->request->constraints.degrees, 1)) return AM_OK;
     self->budget.stop.deadline = 0;
     self->settings = &here;
     for (int32_t k = 0; k < count && status == AM_OK && !self->result->plan; k++) {
         here.micro_batches = numbers[k];
-        status = search_add_stage_baselines(self->result, self, false, NULL, options, error);
+        status = search_add_stage_baselines(self->result, self, false, NULL, scope, error);
     }
     self->settings = settings;
     self->budget.stop = timed;
@@ -579,12 +579,12 @@ AmStatus search_check_given(const Plan *given, const Cluster *cluster, AmError *
 }
 
 /* Returns whether the search may return the given plan unchanged. */
-static bool may_add(const SearchOptions *options, const MicroBatchSettings *settings) {
-    const SearchRequest *request = options->request;
+static bool may_add(const SearchScope *scope, const MicroBatchSettings *settings) {
+    const SearchRequest *request = scope->request;
     const Plan *given = request->space.initial;
     bool is_narrowed = request->space.mesh || request->constraints.kept || request->constraints.is_even ||
                        request->space.no_overrides;
-    bool is_one = given && options->kind == SPACE_SINGLE_STAGE && given->stage_count == 1 &&
+    bool is_one = given && scope->kind == SPACE_SINGLE_STAGE && given->stage_count == 1 &&
                   request->objective != OBJECTIVE_PAPER && request->constraints.target == TARGET_AUTOMAP;
     bool is_number =
         is_one && (settings->micro_batches == 0 || given->micro_batches == settings->micro_batches);
@@ -592,24 +592,24 @@ static bool may_add(const SearchOptions *options, const MicroBatchSettings *sett
 }
 
 AmStatus search_add_given(SearchContext *self, AmError *error) {
-    const SearchOptions *options = self->options;
-    const Plan *given = options->request->space.initial, *before = self->result->plan;
+    const SearchScope *scope = self->scope;
+    const Plan *given = scope->request->space.initial, *before = self->result->plan;
     SearchResult *result = self->result;
     Simulation *simulation;
     AmError refusal = {0};
-    if (!may_add(options, self->settings)) return AM_OK;
+    if (!may_add(scope, self->settings)) return AM_OK;
     const PlanContext *context = plan_context_used(given, self->primary);
     Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
     if (!plan) return am_fail_memory(error, (int64_t)sizeof *plan);
-    search_describe_plan(plan, context, self->cluster, options);
+    search_describe_plan(plan, context, self->cluster, scope);
     plan->stages = given->stages;
     plan->micro_batches = given->micro_batches;
     plan->relaxations = given->relaxations;
     plan->relaxation_count = given->relaxation_count;
-    if (search_check_plan(options, plan, NULL) != AM_OK) return AM_OK;
+    if (search_check_plan(scope, plan, NULL) != AM_OK) return AM_OK;
     AmStatus status = simulate_plan(
         &simulation, self->arena, context, plan, self->cluster,
-        &(SimulationOptions){.memory_fraction = options->request->constraints.memory_fraction}, &refusal);
+        &(SimulationOptions){.memory_fraction = scope->request->constraints.memory_fraction}, &refusal);
     if (status == AM_ERROR_INFEASIBLE) return AM_OK;
     if (status != AM_OK && error) *error = refusal;
     if (status == AM_OK) status = simulation_predict(plan, self->arena, simulation, error);
@@ -620,7 +620,7 @@ AmStatus search_add_given(SearchContext *self, AmError *error) {
     if (before) plan->bound = before->bound;
     if (before) plan->bound_seconds = fmin(before->bound_seconds, plan->predicted_step_seconds);
     result->model_gap = NAN;
-    if (options->skip_bound) return AM_OK;
+    if (scope->skip_bound) return AM_OK;
     return plan_model_gap(&result->model_gap, self->primary, self->cluster, plan,
-                          &(StopSignal){options->request->callbacks.interrupted, 0}, error);
+                          &(StopSignal){scope->request->callbacks.interrupted, 0}, error);
 }

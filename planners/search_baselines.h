@@ -10,14 +10,14 @@
  * those of the smallest number. `only` [BASELINE_COUNT], or NULL: the number of each one, 0 leaves it out.
  * The choice depends on the module and the cluster alone. They are not counted as evaluations. */
 AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, bool is_first_done,
-                                    const int32_t *only, const SearchOptions *options, AmError *error);
+                                    const int32_t *only, const SearchScope *scope, AmError *error);
 
 /* Adds the baselines of several stages to a result, without `only` to one with a plan: with one micro-batch,
  * with as many as the plan has, and from there with more or fewer as long as that is faster and may win.
  * `is_large`: not with one micro-batch, but with eight where the plan has one. `only` [BASELINE_COUNT], or
  * NULL: the number of micro-batches of each one, 0 leaves it out. They are not counted as evaluations. */
 AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self, bool is_large,
-                                       const int32_t *only, const SearchOptions *options, AmError *error);
+                                       const int32_t *only, const SearchScope *scope, AmError *error);
 
 /* Returns whether the options leave time for baselines of several stages, which take some time to price. */
 bool search_may_price_pipelines(const SearchContext *search);
@@ -29,7 +29,7 @@ void search_leave_out_pipelines(SearchResult *result);
  * price. One that is faster than the plan replaces it. They are not counted as evaluations. A large module, a
  * search with a time limit, and one for a target get reasons alone. */
 AmStatus search_add_recomputed_baselines(SearchContext *self, AmError *error);
-/* Searches the plan of options->baseline, which recomputes: its fastest number of micro-batches. Pipelines
+/* Searches the plan of scope->baseline, which recomputes: its fastest number of micro-batches. Pipelines
  * have equal stages of whole layers (strategy.h). AM_ERROR_INFEASIBLE has the reason why it has no plan. */
 AmStatus search_recomputed_baseline(SearchContext *self, AmError *error);
 
@@ -50,7 +50,7 @@ AmStatus search_add_late_baselines(SearchContext *self, AmError *error);
 
 /* -- a given plan -- */
 
-/* Adds options->request->space.initial unchanged, where no other source does: it has one stage, and the
+/* Adds scope->request->space.initial unchanged, where no other source does: it has one stage, and the
  * options do not restrict it. */
 AmStatus search_add_given(SearchContext *self, AmError *error);
 

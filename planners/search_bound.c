@@ -14,8 +14,8 @@
 
 /* Returns the schedule of the space that leaves the lowest bound: ZB-H1 of those with one chunk a stage. The
  * given plan may have another schedule. */
-static ScheduleKind weakest_schedule(const SearchOptions *options, const Plan *plan) {
-    const SearchRequest *request = options->request;
+static ScheduleKind weakest_schedule(const SearchScope *scope, const Plan *plan) {
+    const SearchRequest *request = scope->request;
     if (request->space.schedule) return schedule_kind_find(request->space.schedule);
     ScheduleKind kind = plan->stage_count > 1 ? plan_schedule(plan) : SCHEDULE_ZB_H1;
     return kind == SCHEDULE_INTERLEAVED || kind == SCHEDULE_ZB_2P ? kind : SCHEDULE_ZB_H1;
@@ -44,14 +44,14 @@ static void bound_task(void *user, int32_t k) {
 }
 
 AmStatus search_bound_plan(SearchResult *result, const PlanContext *primary, const Cluster *cluster,
-                           const SearchOptions *options, int32_t micro_batches, const StopSignal *stop,
+                           const SearchScope *scope, int32_t micro_batches, const StopSignal *stop,
                            AmError *error) {
-    const SearchRequest *request = options->request;
+    const SearchRequest *request = scope->request;
     Plan *plan = result->plan;
     const BoundSpace space = {.micro_batches = micro_batches,
                               .most_stages = plan->stage_count > PIPELINE_MOST_STAGES ? plan->stage_count
                                                                                       : PIPELINE_MOST_STAGES,
-                              .schedule = weakest_schedule(options, plan),
+                              .schedule = weakest_schedule(scope, plan),
                               .stop = *stop};
     BoundTasks tasks = {
         .plan = plan, .primary = primary, .cluster = cluster, .space = &space, .model_gap = NAN};
@@ -68,16 +68,16 @@ AmStatus search_bound_plan(SearchResult *result, const PlanContext *primary, con
     return AM_OK;
 }
 
-bool search_bounds_stages(const SearchResult *result, const SearchOptions *options) {
-    bool is_paper = options->request->objective == OBJECTIVE_PAPER;
-    return search_spans_stages(options) || (!is_paper && result->plan->stage_count > 1);
+bool search_bounds_stages(const SearchResult *result, const SearchScope *scope) {
+    bool is_paper = scope->request->objective == OBJECTIVE_PAPER;
+    return search_spans_stages(scope) || (!is_paper && result->plan->stage_count > 1);
 }
 
 AmStatus search_show_bound(const SearchContext *self, AmError *error) {
-    const SearchRequest *request = self->options->request;
+    const SearchRequest *request = self->scope->request;
     const BoundSpace space = {.most_stages = PIPELINE_MOST_STAGES};
     PlanBound bound;
-    if (!request->callbacks.watch || self->options->skip_bound) return AM_OK;
+    if (!request->callbacks.watch || self->scope->skip_bound) return AM_OK;
     TRY(plan_bound_quickly(&bound, self->primary, self->cluster, &space, error));
     search_watch_bound(request->callbacks.watch, bound.seconds);
     return AM_OK;

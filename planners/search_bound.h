@@ -10,12 +10,12 @@
 AmStatus search_show_bound(const SearchContext *self, AmError *error);
 
 /* Returns whether the bound of a result is that over any number of stages. */
-bool search_bounds_stages(const SearchResult *result, const SearchOptions *options);
+bool search_bounds_stages(const SearchResult *result, const SearchScope *scope);
 
 /* Writes into the plan a lower bound on the step of every plan with the requested micro-batches and schedule,
  * and into the result how far the plan's stages are from the best of the sharding graph. */
 AmStatus search_bound_plan(SearchResult *result, const PlanContext *primary, const Cluster *cluster,
-                           const SearchOptions *options, int32_t micro_batches, const StopSignal *stop,
+                           const SearchScope *scope, int32_t micro_batches, const StopSignal *stop,
                            AmError *error);
 
 #endif

@@ -10,21 +10,21 @@
 #include "planners/improve/plan_restarts.h"
 
 SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
-                             const SearchOptions *options, const MicroBatchSettings *settings) {
-    bool is_capped = search_spans_stages(options) && options->nested.purpose != PURPOSE_TRIAL;
-    Budget budget = budget_begin(&options->limits, 1, options->request->callbacks.interrupted);
-    budget_set_cap(&budget, is_capped ? options->limits.evaluations : 0);
+                             const SearchScope *scope, const MicroBatchSettings *settings) {
+    bool is_capped = search_spans_stages(scope) && scope->purpose != PURPOSE_TRIAL;
+    Budget budget = budget_begin(&scope->limits, 1, scope->request->callbacks.interrupted);
+    budget_set_cap(&budget, is_capped ? scope->limits.evaluations : 0);
     *result = (SearchResult){.model_gap = NAN};
     return (SearchContext){.result = result,
                            .arena = arena,
                            .primary = primary,
                            .cluster = cluster,
-                           .options = options,
+                           .scope = scope,
                            .settings = settings,
                            .budget = budget,
                            .climb = {.primary = primary,
                                      .cluster = cluster,
-                                     .options = options,
+                                     .scope = scope,
                                      .keeps_micro_batches = settings->micro_batches > 0}};
 }
 
@@ -82,10 +82,10 @@ void search_result_add(SearchResult *result, Plan *plan, PlanOrigin origin, cons
 static AmStatus begin_climb(bool *is_allowed, const SearchResult *result, SearchContext *self,
                             AmError *error) {
     PlanClimb *climb = &self->climb;
-    *is_allowed = result->plan && !budget_is_over(&self->budget) && plan_climb_applies(climb->options);
+    *is_allowed = result->plan && !budget_is_over(&self->budget) && plan_climb_applies(climb->scope);
     if (!*is_allowed) return AM_OK;
     climb->budget = budget_part(&self->budget);
-    search_watch_phase(climb->options->request->callbacks.watch, SEARCH_PHASE_CHANGES);
+    search_watch_phase(climb->scope->request->callbacks.watch, SEARCH_PHASE_CHANGES);
     return plan_climb_open(climb, self->arena, error);
 }
 

@@ -1,4 +1,4 @@
-/* The state that all parts of one plan_search() share: module, cluster, options, budget and result. */
+/* The state that all parts of one plan_search() share: module, cluster, scope, budget and result. */
 #ifndef PLANNERS_SEARCH_CONTEXT_H
 #define PLANNERS_SEARCH_CONTEXT_H
 
@@ -12,7 +12,7 @@ typedef struct SearchContext {
     Arena *arena;         /* of plans */
     PlanContext *primary; /* the module as read */
     const Cluster *cluster;
-    const SearchOptions *options;
+    const SearchScope *scope;
     const MicroBatchSettings *settings; /* those of the call, or `chosen` */
     MicroBatchSettings chosen;
     Budget budget;        /* no cap: the rounds of the default budget */
@@ -25,7 +25,7 @@ typedef struct SearchContext {
 
 /* Empties the result and starts the clock. The caller closes the climb. */
 SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
-                             const SearchOptions *options, const MicroBatchSettings *settings);
+                             const SearchScope *scope, const MicroBatchSettings *settings);
 
 /* Adds the evaluations of a part to those used. */
 void search_spend(SearchContext *self, const SearchResult *found);

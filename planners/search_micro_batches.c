@@ -12,26 +12,26 @@
 #include "planners/single_stage/single_stage_search.h"
 
 AmStatus search_add_each_number(SearchResult *result, double *bound, SearchContext *self,
-                                const SearchOptions *options, const NumbersRound *round, AmError *error) {
+                                const SearchScope *scope, const NumbersRound *round, AmError *error) {
     const MicroBatchSettings *settings = self->settings;
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
     int32_t count = micro_batches_numbers(numbers, self->primary, settings->micro_batches);
-    bool has_plan = false, is_baseline = options->searcher == SEARCHER_BASELINE, is_slower = false;
+    bool has_plan = false, is_baseline = scope->searcher == SEARCHER_BASELINE, is_slower = false;
     AmError first = {0};
     *bound = INFINITY;
     for (int32_t k = 0; k < count && (k == 0 || !budget_is_over(&self->budget)); k++) {
         int64_t share = round->size / count;
-        SearchOptions part = search_part(options, &self->budget, share > 0 ? share : 1);
+        SearchScope part = search_part(scope, &self->budget, share > 0 ? share : 1);
         part.seed += (uint64_t)round->number * SEARCH_SEED_STEP;
-        if (count > 1 && options->limits.seconds > 0) part.limits.seconds /= count - k;
+        if (count > 1 && scope->limits.seconds > 0) part.limits.seconds /= count - k;
         if (count == 1 && round->runs_all_rounds) {
-            part.nested.purpose = PURPOSE_ALL_ROUNDS;
-            part.nested.climbs = self->primary;
+            part.purpose = PURPOSE_ALL_ROUNDS;
+            part.climbs = self->primary;
         }
         MicroBatchSettings here = {.micro_batches = numbers[k],
                                    .relaxations = settings->relaxations,
                                    .recomputed = settings->recomputed,
-                                   .separate_backward = search_has_stages(options)};
+                                   .separate_backward = search_has_stages(scope)};
         const PlanContext *context;
         SearchResult found = {0};
         AmError failure = {0};
@@ -60,28 +60,27 @@ AmStatus search_add_each_number(SearchResult *result, double *bound, SearchConte
 
 AmStatus search_micro_batches(SearchContext *self, AmError *error) {
     enum { MOST_ROUNDS = 24 };
-    const SearchOptions *options = self->options;
+    const SearchScope *scope = self->scope;
     SearchResult *result = self->result;
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
     int32_t count = micro_batches_numbers(numbers, self->primary, self->settings->micro_batches);
-    int64_t standard = search_evaluations_for(options->searcher, ir_represented(self->primary->canonical));
-    bool is_one = options->searcher == SEARCHER_RANDOM && options->limits.evaluations == 0;
-    bool is_capped = (search_method_has_rounds(options->searcher) || options->searcher == SEARCHER_EXACT) &&
-                     options->nested.purpose != PURPOSE_TRIAL && !is_one;
+    int64_t standard = search_evaluations_for(scope->searcher, ir_represented(self->primary->canonical));
+    bool is_one = scope->searcher == SEARCHER_RANDOM && scope->limits.evaluations == 0;
+    bool is_capped = (search_method_has_rounds(scope->searcher) || scope->searcher == SEARCHER_EXACT) &&
+                     scope->purpose != PURPOSE_TRIAL && !is_one;
     double bound = NAN;
     AmError refusal = {0};
-    NumbersRound round = {.size = options->limits.evaluations, .runs_all_rounds = is_capped};
+    NumbersRound round = {.size = scope->limits.evaluations, .runs_all_rounds = is_capped};
     if (is_capped) {
-        round.size = standard - plan_climb_reserve(options, standard);
-        budget_set_cap(&self->budget,
-                       options->limits.evaluations > 0 ? options->limits.evaluations : standard);
+        round.size = standard - plan_climb_reserve(scope, standard);
+        budget_set_cap(&self->budget, scope->limits.evaluations > 0 ? scope->limits.evaluations : standard);
     }
     for (;; round.number++, round.size *= 2) {
         SearchResult found = {.model_gap = NAN};
         AmError failure = {0};
         int64_t before = self->budget.used;
         double round_bound;
-        AmStatus status = search_add_each_number(&found, &round_bound, self, options, &round, &failure);
+        AmStatus status = search_add_each_number(&found, &round_bound, self, scope, &round, &failure);
         TRY(search_check_part(status, &failure, error));
         if (round.number == 0) refusal = failure;
         if (isnan(bound) || round_bound > bound) bound = round_bound;
@@ -94,7 +93,7 @@ AmStatus search_micro_batches(SearchContext *self, AmError *error) {
     result->evaluations = self->budget.used;
     if (!result->plan) return am_pass_error(AM_ERROR_INFEASIBLE, &refusal, error);
     Plan *plan = result->plan;
-    bool is_wanted = search_method_takes_baselines(options->searcher) && !options->skip_bound &&
+    bool is_wanted = search_method_takes_baselines(scope->searcher) && !scope->skip_bound &&
                      !stop_wanted(&self->budget.stop);
     bool is_baseline = !plan->bound && is_wanted; /* whose number of micro-batches was searched afterwards */
     if ((count > 1 || is_baseline) && !result->interrupted) {

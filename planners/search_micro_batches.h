@@ -15,7 +15,7 @@ typedef struct NumbersRound {
 /* Adds the plans of a round. A search for a baseline ends with the first larger number that is no faster.
  * `*bound`: the least bound of all numbers; NAN if one is unknown. AM_ERROR_INFEASIBLE if none has a plan. */
 AmStatus search_add_each_number(SearchResult *result, double *bound, SearchContext *self,
-                                const SearchOptions *options, const NumbersRound *round, AmError *error);
+                                const SearchScope *scope, const NumbersRound *round, AmError *error);
 
 /* Rounds of twice the size each until the budget ends; of one number of micro-batches they are
  * single_stage_search()'s own. */

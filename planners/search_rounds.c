@@ -24,7 +24,7 @@
 
 typedef struct Round {
     SearchContext *search;
-    SearchOptions options;
+    SearchScope scope;
     SearchResult result;
     AmError refusal; /* why there is no plan */
 } Round;
@@ -34,7 +34,7 @@ typedef struct Round {
 static AmStatus add_pipelines(Round *self, AmError *error) {
     SearchContext *search = self->search;
     SearchResult *result = &self->result;
-    AmStatus status = pipeline_search(result, search->arena, search->primary, search->cluster, &self->options,
+    AmStatus status = pipeline_search(result, search->arena, search->primary, search->cluster, &self->scope,
                                       search->settings, &self->refusal);
     TRY(search_check_part(status, &self->refusal, error));
     for (int32_t e = 0; e < BASELINE_COUNT && status == AM_ERROR_INFEASIBLE; e++)
@@ -46,7 +46,7 @@ static AmStatus add_pipelines(Round *self, AmError *error) {
 /* Adds the result of a one-stage search, whose plan gets the space of the round. */
 static void merge_one_stage(Round *self, SearchResult *found) {
     search_spend(self->search, found);
-    if (found->plan) found->plan->space = plan_space_name(self->options.kind);
+    if (found->plan) found->plan->space = plan_space_name(self->scope.kind);
     search_result_merge(&self->result, found);
 }
 
@@ -54,7 +54,7 @@ static void merge_one_stage(Round *self, SearchResult *found) {
 static AmStatus add_stage_of(Round *self, int32_t micro_batches, AmError *error) {
     SearchContext *search = self->search, part = *search;
     SearchResult *result = &self->result, found = {.model_gap = NAN};
-    SearchOptions single = search_one_stage_part(&self->options);
+    SearchScope single = search_one_stage_part(&self->scope);
     MicroBatchSettings settings = *search->settings;
     AmError failure = {0};
     double bound;
@@ -63,7 +63,7 @@ static AmStatus add_stage_of(Round *self, int32_t micro_batches, AmError *error)
     int64_t size = search_evaluations_for(single.searcher, ir_represented(search->primary->canonical));
     if (single.limits.evaluations > 0) size = single.limits.evaluations - result->evaluations;
     if (size < 1) return AM_OK;
-    if (result->plan) single.nested.known.rival_seconds = result->plan->predicted_step_seconds;
+    if (result->plan) single.known.rival_seconds = result->plan->predicted_step_seconds;
     AmStatus status =
         search_add_each_number(&found, &bound, &part, &single, &(NumbersRound){.size = size}, &failure);
     TRY(search_check_part(status, &failure, error));
@@ -77,7 +77,7 @@ static AmStatus add_stage_of(Round *self, int32_t micro_batches, AmError *error)
  * its best plans. */
 static AmStatus add_first_stage_plans(Round *self, int64_t size, AmError *error) {
     SearchContext *search = self->search;
-    SearchOptions single = search_one_stage_part(&self->options);
+    SearchScope single = search_one_stage_part(&self->scope);
     SearchResult found = {.model_gap = NAN};
     AmError failure = {0};
     int64_t standard = search_evaluations_for(single.searcher, ir_represented(search->primary->canonical));
@@ -85,9 +85,8 @@ static AmStatus add_first_stage_plans(Round *self, int64_t size, AmError *error)
     single.limits.evaluations = standard - plan_climb_reserve(&single, standard);
     single.limits.has_cap = true;
     if (!is_short) single.limits.cap = size;
-    single.nested.purpose = PURPOSE_FIRST_PLANS;
-    if (search->result->plan)
-        single.nested.known.rival_seconds = search->result->plan->predicted_step_seconds;
+    single.purpose = PURPOSE_FIRST_PLANS;
+    if (search->result->plan) single.known.rival_seconds = search->result->plan->predicted_step_seconds;
     AmStatus status =
         single_stage_search(&found, search->arena, search->primary, search->cluster, &single, &failure);
     TRY(search_check_part(status, &failure, error));
@@ -100,11 +99,10 @@ static AmStatus add_first_stage_plans(Round *self, int64_t size, AmError *error)
  * module, also one-stage plans with the number of the best baseline, if that is the best plan. */
 static AmStatus add_stage_baselines(Round *self, AmError *error) {
     SearchContext *search = self->search;
-    const SearchOptions *options = &self->options;
-    if (!degrees_allow_stages(&options->request->constraints.degrees, 1)) return AM_OK;
-    if (search->has_floor || options->nested.purpose == PURPOSE_TRIAL || options->request->method.no_seeds)
-        return AM_OK;
-    TRY(search_add_stage_baselines(&self->result, search, self->result.has_baselines, NULL, options, error));
+    const SearchScope *scope = &self->scope;
+    if (!degrees_allow_stages(&scope->request->constraints.degrees, 1)) return AM_OK;
+    if (search->has_floor || scope->purpose == PURPOSE_TRIAL || scope->request->method.no_seeds) return AM_OK;
+    TRY(search_add_stage_baselines(&self->result, search, self->result.has_baselines, NULL, scope, error));
     const Plan *plan = self->result.plan;
     bool is_baseline = plan && plan == self->result.pool.of[PLAN_ORIGIN_BASELINE].plan;
     bool is_one_stage = is_baseline && plan->stage_count == 1 && plan->micro_batches > 1;
@@ -145,9 +143,9 @@ static Phase phase_at(const Phases *self, int32_t k) {
     if (k < SMALL_PHASES) return small[k];
     int32_t round = (k - SMALL_PHASES + 1) / 2;
     bool is_round = (k - SMALL_PHASES) % 2 == 0;
-    const SearchOptions *options = self->search->options;
-    bool is_trial = options->nested.purpose == PURPOSE_TRIAL;
-    if (round == 0) return (Phase){PHASE_ROUND, 0, is_trial ? options->limits.evaluations : 0};
+    const SearchScope *scope = self->search->scope;
+    bool is_trial = scope->purpose == PURPOSE_TRIAL;
+    if (round == 0) return (Phase){PHASE_ROUND, 0, is_trial ? scope->limits.evaluations : 0};
     int32_t doublings = is_round ? round : round - 1;
     int64_t size = self->standard < INT64_MAX >> (doublings + 1) ? self->standard << doublings : 0;
     return (Phase){is_round ? PHASE_ROUND : PHASE_RESTARTS, round, size};
@@ -157,12 +155,12 @@ static Phase phase_at(const Phases *self, int32_t k) {
  * of one stage. */
 static AmStatus run_round(Phases *self, const Phase *phase, AmError *error) {
     SearchContext *search = self->search;
-    Round round = {.search = search, .options = search_part(search->options, &search->budget, phase->size)};
+    Round round = {.search = search, .scope = search_part(search->scope, &search->budget, phase->size)};
     SearchResult *result = &round.result;
     const bool is_large = search_is_large(search);
     const int32_t micro_batches = search->settings->micro_batches;
-    if (phase->number < 0) round.options.nested.purpose = PURPOSE_PIPELINES;
-    if (phase->number > 0) round.options.seed += (uint64_t)phase->number * SEARCH_SEED_STEP;
+    if (phase->number < 0) round.scope.purpose = PURPOSE_PIPELINES;
+    if (phase->number > 0) round.scope.seed += (uint64_t)phase->number * SEARCH_SEED_STEP;
     if (phase->kind == PHASE_ONE_STAGE) {
         TRY(add_first_stage_plans(&round, phase->size, error));
     } else {
@@ -170,18 +168,18 @@ static AmStatus run_round(Phases *self, const Phase *phase, AmError *error) {
         /* One-stage plans with a requested number of micro-batches: pipelines have them for one micro-batch
          * alone. For large modules the tables must suffice if they contain a plan. */
         bool is_left_out = (is_large && result->plan) || phase->number < 0 || micro_batches <= 1 ||
-                           !degrees_allow_stages(&search->options->request->constraints.degrees, 1);
+                           !degrees_allow_stages(&search->scope->request->constraints.degrees, 1);
         if (!is_left_out && !budget_is_over(&search->budget)) TRY(add_stage_of(&round, micro_batches, error));
     }
     if (phase->number >= 0 && !budget_is_over(&search->budget)) {
         TRY(add_stage_baselines(&round, error));
         bool may_price = result->plan && search_may_price_pipelines(search) && !result->interrupted;
         if (may_price)
-            TRY(search_add_pipeline_baselines(result, search, is_large, NULL, &round.options, error));
+            TRY(search_add_pipeline_baselines(result, search, is_large, NULL, &round.scope, error));
         else if (result->plan) search_leave_out_pipelines(result);
         /* The floor is priced with the best number of micro-batches of the plan, too. */
-        search->has_floor |= result->plan && !round.options.request->method.no_seeds &&
-                             round.options.searcher != SEARCHER_RANDOM && !stop_wanted(&search->budget.stop);
+        search->has_floor |= result->plan && !round.scope.request->method.no_seeds &&
+                             round.scope.searcher != SEARCHER_RANDOM && !stop_wanted(&search->budget.stop);
     }
     if (!result->plan && round.refusal.code != AM_OK) self->refusal = round.refusal;
     bool is_new = result->plan && result->plan->predicted_step_seconds != self->climbed_from;
@@ -197,12 +195,12 @@ static AmStatus run_round(Phases *self, const Phase *phase, AmError *error) {
 /* Returns whether a small round has plans of one stage: its estimates of all meshes, which round 0 makes
  * again, take up to a second for larger modules. If memory is scarce, pipelines come first. */
 static bool begins_with_one_stage(const SearchContext *search) {
-    const SearchOptions *options = search->options;
+    const SearchScope *scope = search->scope;
     bool is_scarce = !search->result->plan && search->result->nearest;
     return !is_scarce && ir_represented(search->primary->canonical) <= BEGINS_WITH_ONE_STAGE &&
            search->settings->micro_batches <= 1 &&
-           degrees_allow_stages(&options->request->constraints.degrees, 1) && options->limits.seconds == 0 &&
-           !options->request->method.no_seeds && search_method_explores(options->searcher) &&
+           degrees_allow_stages(&scope->request->constraints.degrees, 1) && scope->limits.seconds == 0 &&
+           !scope->request->method.no_seeds && search_method_explores(scope->searcher) &&
            !budget_is_over(&search->budget);
 }
 
@@ -210,19 +208,18 @@ static bool begins_with_one_stage(const SearchContext *search) {
  * default budget ends with round 0. */
 static AmStatus run_phases(Phases *self, AmError *error) {
     SearchContext *search = self->search;
-    bool is_quick = !search_is_large(search) && search->options->nested.purpose != PURPOSE_TRIAL;
+    bool is_quick = !search_is_large(search) && search->scope->purpose != PURPOSE_TRIAL;
     int64_t before = 0; /* evaluations up to the end of the last round */
     for (int32_t k = is_quick ? 0 : SMALL_PHASES; k < MOST_PHASES; k++) {
         const Phase phase = phase_at(self, k);
         if (phase.kind == PHASE_ONE_STAGE && !begins_with_one_stage(search)) continue;
         if (phase.kind == PHASE_RESTARTS)
             TRY(search_add_restarts(search->result, search, phase.size,
-                                    search->options->seed + (uint64_t)phase.number * SEARCH_SEED_STEP,
-                                    error));
+                                    search->scope->seed + (uint64_t)phase.number * SEARCH_SEED_STEP, error));
         else TRY(run_round(self, &phase, error));
         if (budget_is_over(&search->budget) || search->result->interrupted) return AM_OK;
         if (phase.kind == PHASE_RESTARTS || phase.number < 0) continue;
-        bool is_default = !search->budget.has_cap || search->options->nested.ends_at_default;
+        bool is_default = !search->budget.has_cap || search->scope->ends_at_default;
         if (is_default || search->budget.used == before) return AM_OK;
         before = search->budget.used;
     }
@@ -232,11 +229,10 @@ static AmStatus run_phases(Phases *self, AmError *error) {
 AmStatus search_stages(SearchContext *self, AmError *error) {
     Phases phases = {.search = self};
     SearchResult *result = self->result;
-    TRY(pipeline_check_options(self->options, error));
+    TRY(pipeline_check_options(self->scope, error));
     TRY(search_share_baselines(self, error));
     TRY(run_phases(&phases, error));
-    if (!self->has_floor && self->options->nested.purpose != PURPOSE_TRIAL)
-        TRY(search_add_floor(self, error));
+    if (!self->has_floor && self->scope->purpose != PURPOSE_TRIAL) TRY(search_add_floor(self, error));
     if (!result->plan && stop_wanted(&self->budget.stop)) TRY(search_add_late_baselines(self, error));
     result->evaluations = self->budget.used;
     result->is_cut |= budget_is_over(&self->budget);

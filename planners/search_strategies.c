@@ -45,14 +45,14 @@ static AmStatus note_refusal(StrategySearch *self, AmStatus status, const AmErro
 
 /* Returns whether the target's trainer has that level of ZeRO. */
 static bool has_zero(const StrategySearch *self, int32_t level) {
-    return target_row(self->search->options->request->constraints.target)->zero_levels >> level & 1;
+    return target_row(self->search->scope->request->constraints.target)->zero_levels >> level & 1;
 }
 
 /* Simulates a strategy; adds it to the result if it fits and the exporter accepts it. */
 static AmStatus price_strategy(StrategySearch *self, PricedStrategy *priced, AmError *error) {
     SearchContext *search = self->search;
     SearchResult *result = search->result;
-    const SearchOptions *options = search->options;
+    const SearchScope *scope = search->scope;
     ArenaMark mark = arena_mark(search->arena);
     const PlanContext *context;
     Simulation *simulation;
@@ -60,7 +60,7 @@ static AmStatus price_strategy(StrategySearch *self, PricedStrategy *priced, AmE
     AmError why = {0};
     priced->seconds = INFINITY;
     priced->fit = (MemoryFit){0};
-    const Degrees *degrees = &options->request->constraints.degrees;
+    const Degrees *degrees = &scope->request->constraints.degrees;
     const Strategy *strategy = &priced->strategy;
     if (budget_is_over(&search->budget) || !degrees_allow_stages(degrees, strategy->stages) ||
         !degrees_allow_mesh(degrees, strategy->data * strategy->tensor, strategy->tensor))
@@ -68,8 +68,8 @@ static AmStatus price_strategy(StrategySearch *self, PricedStrategy *priced, AmE
     AmStatus status = strategy_context(&context, search->primary, strategy, &why);
     if (status == AM_OK)
         status = strategy_simulate(&plan, &simulation, search->arena, context, search->cluster, strategy,
-                                   options->request->constraints.memory_fraction, &why);
-    if (status == AM_OK && search_check_plan(options, plan, &why) != AM_OK) status = AM_ERROR_INFEASIBLE;
+                                   scope->request->constraints.memory_fraction, &why);
+    if (status == AM_OK && search_check_plan(scope, plan, &why) != AM_OK) status = AM_ERROR_INFEASIBLE;
     if (status != AM_OK) {
         arena_release(search->arena, mark);
         return note_refusal(self, status, &why, error);
@@ -77,21 +77,21 @@ static AmStatus price_strategy(StrategySearch *self, PricedStrategy *priced, AmE
     search->budget.used++;
     priced->fit = simulation->fit;
     priced->seconds = simulation->step_seconds;
-    search_watch_count(options->request->callbacks.watch, 1, priced->fit.fits ? priced->seconds : NAN);
+    search_watch_count(scope->request->callbacks.watch, 1, priced->fit.fits ? priced->seconds : NAN);
     const PlanCandidate candidate = {.plan = plan, .seconds = priced->seconds, .fit = simulation->fit};
     if (!candidate_is_better(&candidate, &result->pool.best)) {
         arena_release(search->arena, mark);
         return AM_OK;
     }
-    status = export_check(options->request->constraints.target, search->primary, plan, &why);
+    status = export_check(scope->request->constraints.target, search->primary, plan, &why);
     if (status != AM_OK) {
         priced->seconds = INFINITY;
         arena_release(search->arena, mark);
         return note_refusal(self, status, &why, error);
     }
-    plan->searcher = searcher_name(options->searcher);
-    plan->space = plan_space_name(options->kind);
-    plan->seed = options->seed;
+    plan->searcher = searcher_name(scope->searcher);
+    plan->space = plan_space_name(scope->kind);
+    plan->seed = scope->seed;
     pool_add(&result->pool, plan, &simulation->fit, PLAN_ORIGIN_BASELINE, NULL);
     search_result_choose(result);
     return AM_OK;
@@ -129,7 +129,7 @@ static AmStatus climb_numbers(StrategySearch *self, PricedStrategy *best, int32_
 
 /* Adds a split with its best number of micro-batches. */
 static AmStatus add_split(StrategySearch *self, int32_t tensor, int32_t stages, AmError *error) {
-    const bool offloads = self->search->options->request->constraints.offloads_optimizer;
+    const bool offloads = self->search->scope->request->constraints.offloads_optimizer;
     PricedStrategy best = {.strategy = {.data = self->search->cluster->device_count / tensor / stages,
                                         .tensor = tensor,
                                         .stages = stages,
@@ -185,7 +185,7 @@ static AmStatus refine_strategy(StrategySearch *self, PricedStrategy *best, AmEr
 static AmStatus recompute_less(StrategySearch *self, PricedStrategy *best, AmError *error) {
     int32_t parts = best->strategy.stages * best->strategy.chunks;
     int32_t fits = (self->layers + parts - 1) / parts, lacks = 0;
-    if (!target_row(self->search->options->request->constraints.target)->recomputes_some) return AM_OK;
+    if (!target_row(self->search->scope->request->constraints.target)->recomputes_some) return AM_OK;
     while (fits - lacks > 1) {
         PricedStrategy fewer = *best;
         fewer.strategy.recomputed_layers = (fits + lacks) / 2;
@@ -214,7 +214,7 @@ static AmStatus recompute_layers(StrategySearch *self, PricedStrategy *best, con
 /* Recomputes all layers of a split that does not fit, and then as few as fit; and the modules of all layers
  * that take the least work and fit. */
 static AmStatus recompute(StrategySearch *self, const PricedStrategy *split, AmError *error) {
-    const TargetRow *target = target_row(self->search->options->request->constraints.target);
+    const TargetRow *target = target_row(self->search->scope->request->constraints.target);
     PricedStrategy best = *split, selective = *split;
     TRY(recompute_layers(self, &best, &split->strategy, 0, error));
     if (best.strategy.recomputed_layers > 0) {
@@ -238,9 +238,9 @@ static int32_t random_divisor(Random *random, int32_t of) {
 static AmStatus draw_strategies(StrategySearch *self, AmError *error) {
     const SearchContext *search = self->search;
     int32_t devices = search->cluster->device_count;
-    int64_t wanted = search->options->limits.evaluations > 0 ? search->options->limits.evaluations : 1;
+    int64_t wanted = search->scope->limits.evaluations > 0 ? search->scope->limits.evaluations : 1;
     Random random;
-    random_seed(&random, search->options->seed);
+    random_seed(&random, search->scope->seed);
     for (int64_t k = 0; k < 8 * wanted && search->budget.used < wanted; k++) {
         PricedStrategy drawn = {.strategy = {.schedule = SCHEDULE_1F1B, .chunks = 1}};
         Strategy *strategy = &drawn.strategy;
@@ -260,7 +260,7 @@ static AmStatus draw_strategies(StrategySearch *self, AmError *error) {
         if (self->layers > 0 && random_below(&random, 4) == 0) {
             strategy->recomputed_layers = STRATEGY_ALL_LAYERS;
             strategy->recomputed_modules = /* 0 at the end of the list */
-                target_row(search->options->request->constraints.target)
+                target_row(search->scope->request->constraints.target)
                     ->selective[random_below(&random, TARGET_SELECTIVE)];
         }
         TRY(price_strategy(self, &drawn, error));
@@ -305,7 +305,7 @@ static AmStatus count_layers(StrategySearch *self, AmError *error) {
 }
 
 AmStatus search_strategies(SearchContext *self, AmError *error) {
-    const SearchRequest *request = self->options->request;
+    const SearchRequest *request = self->scope->request;
     SearchResult *result = self->result;
     StrategySearch search = {.search = self};
     search.number_count = micro_batches_numbers(search.numbers, self->primary, self->settings->micro_batches);
@@ -314,7 +314,7 @@ AmStatus search_strategies(SearchContext *self, AmError *error) {
             (BaselineResult){.seconds = NAN, .reason = "not priced: strategies are searched"};
     search_watch_phase(request->callbacks.watch, SEARCH_PHASE_PIPELINES);
     TRY(count_layers(&search, error));
-    if (self->options->searcher == SEARCHER_RANDOM) TRY(draw_strategies(&search, error));
+    if (self->scope->searcher == SEARCHER_RANDOM) TRY(draw_strategies(&search, error));
     else TRY(search_splits(&search, error));
     result->evaluations = self->budget.used;
     if (result->plan) {

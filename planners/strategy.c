@@ -268,7 +268,7 @@ fail:
 static AmStatus make_plan(Plan *plan, Arena *arena, const PlanContext *context, const Cluster *cluster,
                           const Strategy *strategy, double memory_fraction, AmError *error) {
     const SearchRequest request = {0};
-    const SearchOptions described = {.request = &request, .searcher = SEARCHER_BASELINE};
+    const SearchScope described = {.request = &request, .searcher = SEARCHER_BASELINE};
     StrategyParts parts = {0};
     PlanStage *inside = ARENA_ARRAY(arena, PlanStage, 1);
     if (!inside) return am_fail_memory(error, (int64_t)sizeof *inside);

@@ -2,7 +2,7 @@
  *
  * Batch 64, Adam, gamma 0.6, epsilon from 1 to 0.1, prioritized replay with alpha 0.2 and beta 0.6 over 2000
  * transitions, target network every 100 updates, double DQN, dueling heads, no noisy layers: all of it the
- * paper's, and options->request->method.learner changes the parts. It gives no width of its network and no
+ * paper's, and scope->request->method.learner changes the parts. It gives no width of its network and no
  * steps between updates.
  */
 #include "planners/automap_paper/paper_learn.h"
@@ -39,28 +39,28 @@ const char *paper_end_name(PaperEnd end) {
 
 typedef struct LearningRun {
     PaperLearning *result;
-    const SearchOptions *options;
+    const SearchScope *scope;
     const TaskSettings *task;
     double deadline;
     int32_t settled;
 } LearningRun;
 
-static AgentSettings settings_for(const TaskSettings *task, const SearchOptions *options) {
+static AgentSettings settings_for(const TaskSettings *task, const SearchScope *scope) {
     AgentSettings settings = agent_default_settings(); /* the paper's but for these */
     settings.gamma = 0.6;
     settings.n_step = 1;
     settings.learning_rate = task->learning_rate;
     settings.epsilon_decay = task->decay;
     settings.hidden[0] = settings.hidden[1] = task->hidden;
-    settings.seed = options->seed;
-    settings.device = options->request->method.device;
+    settings.seed = scope->seed;
+    settings.device = scope->request->method.device;
     return settings;
 }
 
 static bool must_stop(void *user, const DqnEpisode *last) {
     LearningRun *self = user;
     PaperLearning *result = self->result;
-    const SearchOptions *options = self->options;
+    const SearchScope *scope = self->scope;
     result->episodes = last->number;
     result->steps = last->steps;
     if (last->number > 0) result->best = fmax(result->best, last->reward);
@@ -72,9 +72,9 @@ static bool must_stop(void *user, const DqnEpisode *last) {
     bool has_learned = last->steps >= self->task->least_steps;
     if (has_learned && self->settled >= self->task->settled) result->end = PAPER_SETTLED;
     else if (self->task->most_steps > 0 && last->steps >= self->task->most_steps) result->end = PAPER_STEPS;
-    else if (stop_flag_is_set(options->request->callbacks.interrupted)) result->end = PAPER_INTERRUPTED;
+    else if (stop_flag_is_set(scope->request->callbacks.interrupted)) result->end = PAPER_INTERRUPTED;
     else if (self->deadline > 0 && clock_seconds() > self->deadline) result->end = PAPER_SECONDS;
-    else if (last->number >= options->limits.evaluations) result->end = PAPER_EPISODES;
+    else if (last->number >= scope->limits.evaluations) result->end = PAPER_EPISODES;
     else return false;
     return true;
 }
@@ -91,19 +91,19 @@ static void log_episode(void *user, const DqnEpisode *episode) {
              "{\"episode\":%lld,\"reward\":%.6g,\"best\":%.6g,\"epsilon\":%.4g,\"loss\":%.6g,\"greedy\":%s}",
              (long long)episode->number, episode->reward, fmax(self->result->best, episode->reward),
              episode->epsilon, episode->loss, episode->is_greedy ? "true" : "false");
-    self->options->request->callbacks.on_episode(self->options->request->callbacks.user, line);
+    self->scope->request->callbacks.on_episode(self->scope->request->callbacks.user, line);
 }
 
 AmStatus paper_learn(PaperLearning *learning, Environment *environment, PlanSpace space,
-                     const SearchOptions *options, AmError *error) {
-    const SearchRequest *request = options->request;
+                     const SearchScope *scope, AmError *error) {
+    const SearchRequest *request = scope->request;
     double start = clock_seconds();
     *learning = (PaperLearning){.best = -HUGE_VAL, .greedy = -HUGE_VAL};
     LearningRun self = {.result = learning,
-                        .options = options,
+                        .scope = scope,
                         .task = &tasks[space],
-                        .deadline = options->limits.seconds > 0 ? start + options->limits.seconds : 0};
-    AgentSettings settings = settings_for(self.task, options);
+                        .deadline = scope->limits.seconds > 0 ? start + scope->limits.seconds : 0};
+    AgentSettings settings = settings_for(self.task, scope);
     TRY(learner_parts_apply(&settings, request->method.learner, (1U << LEARNER_PARTS) - 1, error));
     DqnRunOptions run = {.steps_per_update = self.task->steps_per_update,
                          .must_stop = must_stop,

@@ -32,8 +32,8 @@ typedef struct PaperLearning {
 } PaperLearning;
 
 /* Learns in `environment`. `space` says with which of Auto-MAP's settings. Every episode is a line of
- * options->request->callbacks.on_episode: episode, reward, best, epsilon, loss, greedy. */
+ * scope->request->callbacks.on_episode: episode, reward, best, epsilon, loss, greedy. */
 AmStatus paper_learn(PaperLearning *learning, Environment *environment, PlanSpace space,
-                     const SearchOptions *options, AmError *error);
+                     const SearchScope *scope, AmError *error);
 
 #endif

@@ -67,13 +67,13 @@ static AmStatus price(void *user, ScheduleKind schedule, AmError *error) {
 }
 
 AmStatus paper_pipeline_plan(Plan **plan, MemoryFit *fit, Arena *arena, const PlanContext *context,
-                             const Cluster *cluster, const SearchOptions *options, const PaperStageCuts *cuts,
+                             const Cluster *cluster, const SearchScope *scope, const PaperStageCuts *cuts,
                              AmError *error) {
-    const SearchRequest *request = options->request;
+    const SearchRequest *request = scope->request;
     Plan *made = ARENA_ARRAY(arena, Plan, 1);
     bool alternates;
     if (!made) return am_fail_memory(error, (int64_t)sizeof *made);
-    search_describe_plan(made, context, cluster, options);
+    search_describe_plan(made, context, cluster, scope);
     TRY(micro_batches_state_relaxations(made, arena, context, error));
     TRY(make_stages(made, arena, context, cluster, cuts, error));
     TRY(schedule_alternates(&alternates, arena, context, error));

@@ -18,7 +18,7 @@ typedef struct PaperSearch {
     Arena *arena;
     PlanContext *primary;
     const Cluster *cluster;
-    const SearchOptions *options;
+    const SearchScope *scope;
     const MicroBatchSettings *settings;
 } PaperSearch;
 
@@ -36,7 +36,7 @@ static AmStatus server_devices(const Cluster *cluster, int32_t *devices, AmError
 
 /* Finds the mesh of a stage on all devices, whose last axis is the one to decide about. */
 static AmStatus find_mesh(const PaperSearch *self, Mesh *mesh, AmError *error) {
-    const SearchRequest *request = self->options->request;
+    const SearchRequest *request = self->scope->request;
     const Cluster *cluster = self->cluster;
     if (request->space.mesh) {
         TRY(mesh_parse(mesh, self->arena, request->space.mesh, error));
@@ -46,12 +46,12 @@ static AmStatus find_mesh(const PaperSearch *self, Mesh *mesh, AmError *error) {
         return AM_OK;
     }
     int32_t inside = cluster->device_count;
-    if (self->options->kind == SPACE_OPERATOR) TRY(server_devices(cluster, &inside, error));
+    if (self->scope->kind == SPACE_OPERATOR) TRY(server_devices(cluster, &inside, error));
     *mesh = (Mesh){.device_count = cluster->device_count};
     if (inside < cluster->device_count)
         mesh->axes[mesh->axis_count++] = (MeshAxis){.name = "data", .size = cluster->device_count / inside};
     mesh->axes[mesh->axis_count++] =
-        (MeshAxis){.name = self->options->kind == SPACE_DATA ? "data" : "model", .size = inside};
+        (MeshAxis){.name = self->scope->kind == SPACE_DATA ? "data" : "model", .size = inside};
     return AM_OK;
 }
 
@@ -130,7 +130,7 @@ static AmStatus report_partition(PaperSearch *self, const PaperPartition *partit
 
 static AmStatus price_plan(PaperSearch *self, Plan *plan, AmError *error) {
     Simulation *simulation;
-    double memory_fraction = self->options->request->constraints.memory_fraction;
+    double memory_fraction = self->scope->request->constraints.memory_fraction;
     TRY(simulate_plan(&simulation, self->arena, plan->context, plan, self->cluster,
                       &(SimulationOptions){.memory_fraction = memory_fraction}, error));
     TRY(simulation_predict(plan, self->arena, simulation, error));
@@ -142,8 +142,8 @@ static AmStatus price_plan(PaperSearch *self, Plan *plan, AmError *error) {
 }
 
 static AmStatus search_partition(PaperSearch *self, AmError *error) {
-    const SearchOptions *options = self->options;
-    StrictRoots roots = options->kind == SPACE_DATA ? STRICT_DATA : STRICT_STATE;
+    const SearchScope *scope = self->scope;
+    StrictRoots roots = scope->kind == SPACE_DATA ? STRICT_DATA : STRICT_STATE;
     PaperPartition *partition;
     Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
     PlanStage *stage = ARENA_ARRAY(self->arena, PlanStage, 1);
@@ -151,19 +151,19 @@ static AmStatus search_partition(PaperSearch *self, AmError *error) {
     if (self->settings->micro_batches != 1)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--objective paper decides about whole batches in --space %s: no --micro-batches",
-                       plan_space_name(options->kind));
+                       plan_space_name(scope->kind));
     TRY(find_mesh(self, &stage->mesh, error));
     self->report->partition.axis_size = stage->mesh.axes[stage->mesh.axis_count - 1].size;
     TRY(paper_partition_create(&partition, self->arena, self->primary, self->report->partition.axis_size,
                                roots, error));
-    TRY(paper_learn(&self->report->learning, &partition->base, options->kind, options, error));
+    TRY(paper_learn(&self->report->learning, &partition->base, scope->kind, scope, error));
     if (!partition->has_best && self->report->learning.end == PAPER_INTERRUPTED)
         return am_fail(error, AM_INTERRUPTED, "", "interrupted before there was a strategy");
     if (!partition->has_best)
         return am_fail(error, AM_ERROR_INFEASIBLE, self->primary->module->source,
                        "all %lld episodes ended in a conflict", (long long)partition->conflicts);
     double start = clock_seconds();
-    search_describe_plan(plan, self->primary, self->cluster, options);
+    search_describe_plan(plan, self->primary, self->cluster, scope);
     TRY(make_stage(self, stage, partition, error));
     plan->stages = stage;
     TRY(price_plan(self, plan, error));
@@ -230,41 +230,40 @@ static AmStatus price_pipeline(PaperSearch *self, const PaperPipeline *pipeline,
         instructions[k] = self->report->pipeline.cuts[k].instruction;
         devices[k] = self->report->pipeline.cuts[k].device;
     }
-    TRY(paper_pipeline_plan(&plan, &fit, self->arena, context, self->cluster, self->options, &cuts, error));
+    TRY(paper_pipeline_plan(&plan, &fit, self->arena, context, self->cluster, self->scope, &cuts, error));
     self->result->evaluations++;
     if (!fit.fits && cuts.storage < PAPER_STORAGE) {
         cuts.storage = PAPER_STORAGE;
-        TRY(paper_pipeline_plan(&plan, &fit, self->arena, context, self->cluster, self->options, &cuts,
-                                error));
+        TRY(paper_pipeline_plan(&plan, &fit, self->arena, context, self->cluster, self->scope, &cuts, error));
         self->result->evaluations++;
     }
     self->report->pipeline.storage = cuts.storage;
     plan->evaluations = self->result->evaluations;
     if (!fit.fits)
-        return memory_fail(&fit, self->cluster, self->options->request->constraints.memory_fraction, error);
+        return memory_fail(&fit, self->cluster, self->scope->request->constraints.memory_fraction, error);
     self->result->plan = plan;
     return AM_OK;
 }
 
 static AmStatus search_pipeline(PaperSearch *self, AmError *error) {
-    const SearchOptions *options = self->options;
+    const SearchScope *scope = self->scope;
     PaperReport *report = self->report;
     PaperChain *chain;
     PaperPipeline *pipeline;
     TRY(count_micro_batches(self, &report->pipeline.micro_batches, error));
-    if (options->request->space.mesh)
+    if (scope->request->space.mesh)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--objective paper deals devices to stages by their arithmetic: no --mesh");
     TRY(paper_chain_build(&chain, self->arena, self->primary, self->cluster, report->pipeline.micro_batches,
                           self->cluster->device_count / self->cluster->server_count, error));
     TRY(paper_pipeline_create(&pipeline, self->arena, chain, self->cluster, report->pipeline.micro_batches,
-                              options->request->constraints.memory_fraction, error));
-    TRY(paper_learn(&report->learning, &pipeline->base, options->kind, options, error));
+                              scope->request->constraints.memory_fraction, error));
+    TRY(paper_learn(&report->learning, &pipeline->base, scope->kind, scope, error));
     report->failures = pipeline->failures;
     if (!pipeline->best_fit.fits && report->learning.end == PAPER_INTERRUPTED)
         return am_fail(error, AM_INTERRUPTED, "", "interrupted before there was a pipeline");
     if (!pipeline->best_fit.fits)
-        return memory_fail(&pipeline->best_fit, self->cluster, options->request->constraints.memory_fraction,
+        return memory_fail(&pipeline->best_fit, self->cluster, scope->request->constraints.memory_fraction,
                            error);
     TRY(report_cuts(self, pipeline, error));
     report->pipeline.shortest_seconds = paper_pipeline_shortest(pipeline);
@@ -277,21 +276,21 @@ static AmStatus search_pipeline(PaperSearch *self, AmError *error) {
 /* ---- the mode ---- */
 
 /* Refuses options that the paper's decision vectors cannot represent. */
-static AmStatus refuse_options(const SearchOptions *options, AmError *error) {
-    const SearchRequest *request = options->request;
+static AmStatus refuse_options(const SearchScope *scope, AmError *error) {
+    const SearchRequest *request = scope->request;
     const char *option = request->constraints.pin_count > 0 ? "--pin"
                          : request->constraints.kept        ? "--keep-shardings"
                          : request->space.initial           ? "--init-plan"
                          : request->constraints.is_even     ? "--even"
                                                             : NULL;
     if (option) return am_fail(error, AM_ERROR_USAGE, "", "--objective paper takes no %s", option);
-    if (options->searcher == SEARCHER_DQN) return AM_OK;
+    if (scope->searcher == SEARCHER_DQN) return AM_OK;
     return am_fail(error, AM_ERROR_USAGE, "", "--objective paper searches by dqn, not by --searcher %s",
-                   searcher_name(options->searcher));
+                   searcher_name(scope->searcher));
 }
 
 AmStatus paper_search(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
-                      const SearchOptions *options, const MicroBatchSettings *settings, AmError *error) {
+                      const SearchScope *scope, const MicroBatchSettings *settings, AmError *error) {
     double start = clock_seconds();
     *result = (SearchResult){.model_gap = NAN};
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
@@ -299,12 +298,12 @@ AmStatus paper_search(SearchResult *result, Arena *arena, PlanContext *primary, 
             (BaselineResult){.seconds = NAN, .reason = "not priced in Auto-MAP's own mode"};
     PaperReport *report = ARENA_ARRAY(arena, PaperReport, 1);
     if (!report) return am_fail_memory(error, (int64_t)sizeof *report);
-    *report = (PaperReport){.space = options->kind};
+    *report = (PaperReport){.space = scope->kind};
     result->paper = report;
-    PaperSearch self = {result, report, arena, primary, cluster, options, settings};
-    TRY(refuse_options(options, error));
-    bool is_partition = options->kind == SPACE_OPERATOR || options->kind == SPACE_DATA;
-    if (!is_partition && options->kind != SPACE_PIPELINE)
+    PaperSearch self = {result, report, arena, primary, cluster, scope, settings};
+    TRY(refuse_options(scope, error));
+    bool is_partition = scope->kind == SPACE_OPERATOR || scope->kind == SPACE_DATA;
+    if (!is_partition && scope->kind != SPACE_PIPELINE)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--objective paper needs --space operator, data or pipeline");
     TRY(is_partition ? search_partition(&self, error) : search_pipeline(&self, error));

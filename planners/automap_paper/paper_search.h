@@ -9,8 +9,8 @@
 #include "planners/automap_paper/paper_learn.h"
 #include "planners/automap_paper/paper_partition.h"
 #include "planners/automap_paper/paper_pipeline.h"
-#include "planners/problem/search_options.h"
 #include "planners/problem/search_result.h"
+#include "planners/problem/search_scope.h"
 
 /* A cut of a pipeline, for readers. */
 typedef struct PaperCutReport {
@@ -53,12 +53,12 @@ typedef struct PaperReport {
     PaperPipelineReport pipeline;   /* SPACE_PIPELINE */
 } PaperReport;
 
-/* options->kind is SPACE_OPERATOR, SPACE_DATA or SPACE_PIPELINE (AM_ERROR_USAGE). Pipelines of
+/* scope->kind is SPACE_OPERATOR, SPACE_DATA or SPACE_PIPELINE (AM_ERROR_USAGE). Pipelines of
  * settings->micro_batches 0 have micro-batches of PAPER_MICRO_BATCH examples, as the paper's. result->paper
  * is set. Otherwise as plan_search(). */
 #define PAPER_MICRO_BATCH 16
 AmStatus paper_search(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
-                      const SearchOptions *options, const MicroBatchSettings *settings, AmError *error);
+                      const SearchScope *scope, const MicroBatchSettings *settings, AmError *error);
 
 /* Returns the report as an object (the caller's reference), and for readers. */
 json_t *paper_report_to_json(const PaperReport *report, const PlanContext *context);

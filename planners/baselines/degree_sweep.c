@@ -259,7 +259,7 @@ static AmStatus make_plan(const DegreeSweep *self, SweepTask *task, Plan *plan, 
     int32_t chunks = chunks_of(task);
     PlanStage *inside = ARENA_ARRAY(task->scratch, PlanStage, 1);
     const SearchRequest request = {0};
-    const SearchOptions described = {.request = &request, .searcher = SEARCHER_BASELINE};
+    const SearchScope described = {.request = &request, .searcher = SEARCHER_BASELINE};
     if (!inside) return am_fail_memory(error, (int64_t)sizeof *inside);
     row->schedule = task->schedule == SCHEDULE_KINDS ? "none" : schedule_kind_name(task->schedule);
     if (row->stages > STAGES_MOST / chunks)

@@ -10,7 +10,7 @@
 
 #include <signal.h>
 
-#include "planners/problem/search_options.h"
+#include "planners/problem/search_scope.h"
 #include "propagation/plan/pipeline_schedule.h"
 
 /* One strategy with one number of micro-batches. */

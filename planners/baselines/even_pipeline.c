@@ -158,7 +158,7 @@ typedef struct Pipelines {
     Arena *arena;
     const PlanContext *context;
     const Cluster *cluster;
-    const SearchOptions *options;
+    const SearchScope *scope;
     PlanCandidate best; /* by candidate_is_better(): perhaps one that does not fit */
     const char *reason;
     AmError refusal; /* of the fewest stages that the schedule cannot have */
@@ -192,7 +192,7 @@ static bool has_plan(const Pipelines *self) {
 
 /* Returns whether an interrupt ends the pricing: the search has a plan already. */
 static bool may_stop(const Pipelines *self) {
-    return has_plan(self) || self->options->nested.known.rival_seconds > 0;
+    return has_plan(self) || self->scope->known.rival_seconds > 0;
 }
 
 /* A plan under one schedule. */
@@ -206,9 +206,8 @@ typedef struct PricedPipeline {
 static AmStatus price_schedule(void *user, ScheduleKind schedule, AmError *error) {
     const PricedPipeline *priced = user;
     const Pipelines *self = priced->pipelines;
-    const StopSignal stop = {.interrupted = self->options->request->callbacks.interrupted};
-    const SimulationOptions simulated = {.memory_fraction =
-                                             self->options->request->constraints.memory_fraction,
+    const StopSignal stop = {.interrupted = self->scope->request->callbacks.interrupted};
+    const SimulationOptions simulated = {.memory_fraction = self->scope->request->constraints.memory_fraction,
                                          .stop = may_stop(self) ? &stop : NULL};
     priced->plan->schedule = schedule_kind_name(schedule);
     return simulate_plan(priced->simulation, priced->arena, self->context, priced->plan, self->cluster,
@@ -219,7 +218,7 @@ static AmStatus price_schedule(void *user, ScheduleKind schedule, AmError *error
  * simulation is in `arena`. */
 static AmStatus price_schedules(Pipelines *self, Arena *arena, Plan *plan, Simulation **simulation,
                                 AmError *error) {
-    const char *wanted = self->options->request->space.schedule;
+    const char *wanted = self->scope->request->space.schedule;
     PricedPipeline priced = {self, arena, plan, simulation};
     bool alternates;
     TRY(schedule_alternates(&alternates, arena, self->context, error));
@@ -230,7 +229,7 @@ static AmStatus price_schedules(Pipelines *self, Arena *arena, Plan *plan, Simul
 }
 
 static bool has_tensor_axis(const Pipelines *self) {
-    return self->options->searcher == SEARCHER_BASELINE && self->options->baseline == BASELINE_MEGATRON_3D;
+    return self->scope->searcher == SEARCHER_BASELINE && self->scope->baseline == BASELINE_MEGATRON_3D;
 }
 
 /* Finds axis priorities: the batch over all axes; for Megatron-LM over all but the last, which splits
@@ -275,7 +274,7 @@ static AmStatus price_problem(Pipelines *self, const StageProblem *problem, int3
     PlanStage inside, *stages;
     AxisPlan axis_plan = {0};
     int32_t cuts[STAGES_MOST + 1], chunks = 1; /* of each stage */
-    const SpaceRequest *space = &self->options->request->space;
+    const SpaceRequest *space = &self->scope->request->space;
     bool found;
     if (space->schedule && schedule_kind_find(space->schedule) == SCHEDULE_INTERLEAVED)
         chunks = space->chunks > 0 ? space->chunks : SEARCH_DEFAULT_CHUNKS;
@@ -297,7 +296,7 @@ static AmStatus price_problem(Pipelines *self, const StageProblem *problem, int3
     TRY(even_pipeline_stages(&stages, self->arena, &inside, cuts, stage_count, error));
     Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
     if (!plan) return am_fail_memory(error, (int64_t)sizeof *plan);
-    search_describe_plan(plan, self->context, self->cluster, self->options);
+    search_describe_plan(plan, self->context, self->cluster, self->scope);
     TRY(micro_batches_state_relaxations(plan, self->arena, self->context, error));
     plan->stages = stages;
     plan->stage_count = stage_count;
@@ -310,7 +309,7 @@ static AmStatus price_problem(Pipelines *self, const StageProblem *problem, int3
 static AmStatus price_mesh(Pipelines *self, const Mesh *mesh, AmError *error) {
     int32_t *devices = ARENA_ARRAY(self->arena, int32_t, mesh->device_count);
     ProblemSettings settings = {.space = has_tensor_axis(self) ? SPACE_AUTO : SPACE_DATA,
-                                .constraints = self->options->request->constraints,
+                                .constraints = self->scope->request->constraints,
                                 .budget = {.limit = 1}};
     StageProblem *problem;
     if (!devices) return am_fail_memory(error, mesh->device_count * 4);
@@ -322,7 +321,7 @@ static AmStatus price_mesh(Pipelines *self, const Mesh *mesh, AmError *error) {
 }
 
 static AmStatus price_given_mesh(Pipelines *self, AmError *error) {
-    const SearchRequest *request = self->options->request;
+    const SearchRequest *request = self->scope->request;
     Mesh mesh;
     int32_t devices = self->cluster->device_count;
     TRY(mesh_parse(&mesh, self->arena, request->space.mesh, error));
@@ -338,13 +337,13 @@ static AmStatus price_given_mesh(Pipelines *self, AmError *error) {
 }
 
 AmStatus even_pipeline_plan(Plan **plan, const char **reason, int64_t *evaluations, Arena *arena,
-                            const PlanContext *context, const Cluster *cluster, const SearchOptions *options,
+                            const PlanContext *context, const Cluster *cluster, const SearchScope *scope,
                             AmError *error) {
-    const SearchRequest *request = options->request;
+    const SearchRequest *request = scope->request;
     Pipelines self = {.arena = arena,
                       .context = context,
                       .cluster = cluster,
-                      .options = options,
+                      .scope = scope,
                       .reason = "the devices cannot be dealt to 2 to 8 equal stages"};
     if (request->space.mesh) TRY(price_given_mesh(&self, error));
     bool is_3d = has_tensor_axis(&self);

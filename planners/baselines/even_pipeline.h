@@ -3,7 +3,7 @@
 #ifndef PLANNERS_BASELINES_EVEN_PIPELINE_H
 #define PLANNERS_BASELINES_EVEN_PIPELINE_H
 
-#include "planners/problem/search_options.h"
+#include "planners/problem/search_scope.h"
 
 #define EVEN_PIPELINE_MOST_STAGES 8
 
@@ -30,12 +30,12 @@ AmStatus even_pipeline_stages(PlanStage **stages, Arena *arena, const PlanStage 
                               int32_t stage_count, AmError *error);
 
 /* Finds the fastest even pipeline by simulation, over all numbers of stages that divide the devices, or the
- * number that options->request->space.mesh, a one-stage mesh, leaves. If options->baseline is megatron_3d,
+ * number that scope->request->space.mesh, a one-stage mesh, leaves. If scope->baseline is megatron_3d,
  * each stage is a mesh data x model: Megatron-LM's tensor parallelism over the devices of a server, the
  * batch over the rest. *plan is NULL if the module cannot be cut, and `*reason` contains the cause.
  * AM_ERROR_INFEASIBLE if none fits; `*evaluations` counts the simulations. */
 AmStatus even_pipeline_plan(Plan **plan, const char **reason, int64_t *evaluations, Arena *arena,
-                            const PlanContext *context, const Cluster *cluster, const SearchOptions *options,
+                            const PlanContext *context, const Cluster *cluster, const SearchScope *scope,
                             AmError *error);
 
 #endif

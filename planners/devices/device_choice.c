@@ -65,22 +65,21 @@ static AmStatus fail_type(const Lister *self, const DeviceQuota *quota) {
 }
 
 /* Sets the largest numbers of devices by the quotas. */
-static AmStatus read_quotas(Lister *self, const SearchOptions *options) {
+static AmStatus read_quotas(Lister *self, const SearchScope *scope) {
     const Cluster *cluster = self->cluster;
     int32_t count = 0;
     for (int32_t s = 0; s < cluster->server_count; s++)
         self->most[cluster->servers[s].type] += cluster->servers[s].device_count;
-    for (int32_t k = 0; k < options->request->devices.quota_count; k++) {
-        const DeviceQuota *quota = &options->request->devices.quotas[k];
+    for (int32_t k = 0; k < scope->request->devices.quota_count; k++) {
+        const DeviceQuota *quota = &scope->request->devices.quotas[k];
         int32_t type = cluster_type_named(cluster, quota->type);
         if (type < 0) return fail_type(self, quota);
         for (int32_t b = 0; b < k; b++)
-            if (cluster_type_named(cluster, options->request->devices.quotas[b].type) == type)
+            if (cluster_type_named(cluster, scope->request->devices.quotas[b].type) == type)
                 return am_fail(self->error, AM_ERROR_USAGE, "",
                                "--quota %s=%d and --quota %s=%d: expected one quota of %s",
-                               options->request->devices.quotas[b].type,
-                               options->request->devices.quotas[b].most, quota->type, quota->most,
-                               cluster->types[type].name);
+                               scope->request->devices.quotas[b].type, scope->request->devices.quotas[b].most,
+                               quota->type, quota->most, cluster->types[type].name);
         if (quota->most < self->most[type]) self->most[type] = quota->most;
     }
     for (int32_t t = 0; t < cluster->type_count; t++) count += self->most[t];
@@ -157,14 +156,14 @@ static AmStatus add_products(Lister *self, int32_t *numbers) {
 }
 
 /* Leaves out the devices that no pin of devices names: no operator may be left for them. */
-static AmStatus add_pinned_devices(Lister *self, const SearchOptions *options) {
+static AmStatus add_pinned_devices(Lister *self, const SearchScope *scope) {
     const Cluster *cluster = self->cluster;
-    const PropagationPin *pins = options->request->constraints.pins;
+    const PropagationPin *pins = scope->request->constraints.pins;
     DeviceChoice *choice = &self->choices->choices[self->choices->count];
     bool *named = ARENA_ARRAY(self->arena, bool, cluster->device_count);
     int32_t all = self->choices->choices[0].count, kept = 0;
     if (!named) return am_fail_memory(self->error, cluster->device_count);
-    for (int32_t k = 0; k < options->request->constraints.pin_count; k++) {
+    for (int32_t k = 0; k < scope->request->constraints.pin_count; k++) {
         char unknown[PIN_ARGUMENT_BYTES];
         if (pin_kind(&pins[k]) == PIN_DEVICES && !placement_mark_devices(named, unknown, cluster, &pins[k]))
             return AM_OK;
@@ -203,8 +202,8 @@ static void keep_given_devices(DeviceChoice *choice, const Cluster *cluster, con
 }
 
 AmStatus device_choices_list(DeviceChoices *choices, Arena *arena, const Cluster *cluster,
-                             const SearchOptions *options, AmError *error) {
-    const SpaceRequest *space = &options->request->space;
+                             const SearchScope *scope, AmError *error) {
+    const SpaceRequest *space = &scope->request->space;
     int32_t types = cluster->type_count;
     *choices = (DeviceChoices){.is_whole = true};
     Lister self = {.arena = arena, .cluster = cluster, .choices = choices, .error = error};
@@ -214,20 +213,20 @@ AmStatus device_choices_list(DeviceChoices *choices, Arena *arena, const Cluster
     self.ranking = ARENA_ARRAY(arena, int32_t, types);
     int32_t *numbers = ARENA_ARRAY(arena, int32_t, types);
     if (arena->failed) return am_fail_memory(error, cluster->device_count);
-    if (options->request->devices.keeps_order)
+    if (scope->request->devices.keeps_order)
         for (int32_t d = 0; d < cluster->device_count; d++) self.order[d] = d;
     else TRY(device_order_list(self.order, &choices->is_whole, cluster, error));
-    TRY(read_quotas(&self, options));
+    TRY(read_quotas(&self, scope));
     rank_types(&self);
     TRY(add_choice(&self, self.most));
     keep_given_devices(&choices->choices[0], cluster, space->initial);
     choices->is_whole &= choices->choices[0].count == cluster->device_count;
     /* The number of devices is open, but for pins and degrees. */
-    bool is_free = !space->mesh && !options->request->constraints.kept && !space->initial &&
-                   !options->request->devices.keeps_order && options->searcher != SEARCHER_BASELINE &&
-                   options->searcher != SEARCHER_RANDOM;
+    bool is_free = !space->mesh && !scope->request->constraints.kept && !space->initial &&
+                   !scope->request->devices.keeps_order && scope->searcher != SEARCHER_BASELINE &&
+                   scope->searcher != SEARCHER_RANDOM;
     if (!is_free) return AM_OK;
-    if (options->request->constraints.pin_count > 0) return add_pinned_devices(&self, options);
-    if (!degrees_are_free(&options->request->constraints.degrees)) return AM_OK;
-    return options->request->explores_prices ? add_products(&self, numbers) : add_fast_types(&self, numbers);
+    if (scope->request->constraints.pin_count > 0) return add_pinned_devices(&self, scope);
+    if (!degrees_are_free(&scope->request->constraints.degrees)) return AM_OK;
+    return scope->request->explores_prices ? add_products(&self, numbers) : add_fast_types(&self, numbers);
 }

@@ -3,7 +3,7 @@
 #define PLANNERS_DEVICES_DEVICE_CHOICE_H
 
 #include "cost/cluster/cluster.h"
-#include "planners/problem/search_options.h"
+#include "planners/problem/search_scope.h"
 
 enum { DEVICE_CHOICES_MOST = 160 };
 
@@ -21,12 +21,12 @@ typedef struct DeviceChoices {
     bool is_whole; /* the first one is the cluster in its own order */
 } DeviceChoices;
 
-/* Lists the choices. Without options->request->explores_prices: those without the slowest types; with it:
+/* Lists the choices. Without scope->request->explores_prices: those without the slowest types; with it:
  * numbers of devices of each type that are 0, a power of two or all, at most DEVICE_CHOICES_MOST choices.
  * With fixed degrees or other decisions about devices, the first choice alone. It has the devices of
- * options->request->space.initial where that is a plan of this cluster with fewer devices. AM_ERROR_USAGE: a
+ * scope->request->space.initial where that is a plan of this cluster with fewer devices. AM_ERROR_USAGE: a
  * quota of an unknown type, or quotas without a device. */
 AmStatus device_choices_list(DeviceChoices *choices, Arena *arena, const Cluster *cluster,
-                             const SearchOptions *options, AmError *error);
+                             const SearchScope *scope, AmError *error);
 
 #endif

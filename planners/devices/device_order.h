@@ -3,8 +3,8 @@
 #define PLANNERS_DEVICES_DEVICE_ORDER_H
 
 #include "planners/problem/candidate_pool.h"
-#include "planners/problem/search_options.h"
 #include "planners/problem/search_result.h"
+#include "planners/problem/search_scope.h"
 
 /* Lists all devices [device_count]: server by server, those with the fastest devices first, then those with
  * more memory, more devices, faster links; servers that are equal in all of these as they are numbered.

@@ -36,7 +36,7 @@ typedef struct DeviceSearch {
     Arena *arena;
     PlanContext *primary;
     const Cluster *cluster;
-    const SearchOptions *options;
+    const SearchScope *scope;
     const MicroBatchSettings *settings;
     DeviceChoices choices;
     int32_t best;     /* choice of the result */
@@ -56,13 +56,13 @@ static AmStatus make_part(Cluster **part, const DeviceSearch *self, int32_t choi
 
 /* Searches with the devices of a choice, which are those of `part`; the result has the cluster's numbers. */
 static AmStatus search_choice(SearchResult *result, const DeviceSearch *self, int32_t choice,
-                              const Cluster *part, const SearchOptions *options, AmError *error) {
+                              const Cluster *part, const SearchScope *scope, AmError *error) {
     const DeviceChoice *devices = &self->choices.choices[choice];
     SearchRequest request;
-    const Plan *initial = options->request->space.initial;
+    const Plan *initial = scope->request->space.initial;
     bool is_whole = devices->count == self->cluster->device_count;
     if (initial && is_whole) TRY(search_check_given(initial, self->cluster, error));
-    const SearchOptions here = search_with_request(options, &request);
+    const SearchScope here = search_with_request(scope, &request);
     if (initial)
         TRY(device_order_place(&request.space.initial, self->arena, initial, devices->devices, devices->count,
                                error));
@@ -78,7 +78,7 @@ static double price_of(const DeviceSearch *self, int32_t choice, double seconds)
 
 /* Returns the objective: seconds or money. */
 static double value_of(const DeviceSearch *self, int32_t choice, double seconds) {
-    return self->options->request->objective == OBJECTIVE_COST ? price_of(self, choice, seconds) : seconds;
+    return self->scope->request->objective == OBJECTIVE_COST ? price_of(self, choice, seconds) : seconds;
 }
 
 /* Takes the plan of a choice if it is better than the best so far. */
@@ -107,62 +107,62 @@ static void take_if_better(DeviceSearch *self, int32_t choice, const SearchResul
 
 /* Returns whether pins may leave no operator to the types of the first choice that they do not name. */
 static bool has_pins(const DeviceSearch *self) {
-    return self->choices.count > 1 && self->options->request->constraints.pin_count > 0;
+    return self->choices.count > 1 && self->scope->request->constraints.pin_count > 0;
 }
 
 /* Returns whether evaluations and time are left. */
 static bool has_budget(const DeviceSearch *self) {
-    if (stop_flag_is_set(self->options->request->callbacks.interrupted) || self->result->interrupted)
+    if (stop_flag_is_set(self->scope->request->callbacks.interrupted) || self->result->interrupted)
         return false;
     return !budget_is_over(&self->budget);
 }
 
 /* Limits a search to the default budget and the remaining one. */
-static void allow_default(SearchOptions *part, const DeviceSearch *self) {
+static void allow_default(SearchScope *part, const DeviceSearch *self) {
     int64_t left = budget_left(&self->budget) - self->reserved, size = 0;
     if (!self->budget.has_cap) return;
     if (!search_spans_stages(part))
         size = search_evaluations_for(part->searcher, self->primary->canonical->instruction_count);
     part->limits.evaluations = size > 0 && size < left ? size : left;
-    part->nested.ends_at_default = true;
+    part->ends_at_default = true;
 }
 
 /* Returns whether no plan with a step of at least `bound` seconds can be the result. */
 static bool is_excluded(const DeviceSearch *self, int32_t choice, double bound) {
     double price = price_of(self, choice, bound);
-    for (int32_t k = 0; k < self->choices.count && self->options->request->explores_prices; k++)
+    for (int32_t k = 0; k < self->choices.count && self->scope->request->explores_prices; k++)
         if (self->seconds[k] <= bound && price_of(self, k, self->seconds[k]) <= price) return true;
-    if (self->options->request->explores_prices || !self->result->plan) return false;
+    if (self->scope->request->explores_prices || !self->result->plan) return false;
     return bound >= (1 + EQUAL) * self->result->plan->predicted_step_seconds;
 }
 
 /* Returns whether the limit has cut the default budget of the first choice. */
 static bool is_first_cut(const DeviceSearch *self) {
-    const SearchOptions *options = self->options;
+    const SearchScope *scope = self->scope;
     if (!self->budget.has_cap) return false;
-    if (search_spans_stages(options)) return self->result->is_cut;
-    return options->limits.evaluations <=
-           search_evaluations_for(options->searcher, self->primary->canonical->instruction_count);
+    if (search_spans_stages(scope)) return self->result->is_cut;
+    return scope->limits.evaluations <=
+           search_evaluations_for(scope->searcher, self->primary->canonical->instruction_count);
 }
 
 /* Searches a choice, whose cluster is `part`, with at most `evaluations` (0: the default budget). */
 static AmStatus try_part(DeviceSearch *self, int32_t choice, const Cluster *part, int64_t evaluations,
                          AmError *error) {
-    SearchOptions options = *self->options;
+    SearchScope scope = *self->scope;
     SearchResult found = {0};
     AmError refusal = {0};
-    options.skip_bound = evaluations == TRIAL || evaluations == BASELINES_ALONE;
-    if (evaluations == TRIAL && cluster_is_mixed(part) && search_spans_stages(&options))
+    scope.skip_bound = evaluations == TRIAL || evaluations == BASELINES_ALONE;
+    if (evaluations == TRIAL && cluster_is_mixed(part) && search_spans_stages(&scope))
         evaluations += UNEVEN_SHARES_TRIED; /* of baselines, before all else */
     if (evaluations > 0) {
         int64_t left = budget_left(&self->budget);
-        options.limits.evaluations = evaluations < left ? evaluations : left;
-        options.limits.is_default = false;
+        scope.limits.evaluations = evaluations < left ? evaluations : left;
+        scope.limits.is_default = false;
     } else {
-        allow_default(&options, self);
+        allow_default(&scope, self);
     }
-    search_limit_seconds(&options, &self->budget.stop);
-    AmStatus status = search_choice(&found, self, choice, part, &options, &refusal);
+    search_limit_seconds(&scope, &self->budget.stop);
+    AmStatus status = search_choice(&found, self, choice, part, &scope, &refusal);
     budget_return(&self->budget, found.evaluations, false);
     if (status == AM_OK) take_if_better(self, choice, &found);
     if (isnan(self->seconds[choice])) self->seconds[choice] = INFINITY;
@@ -222,13 +222,13 @@ static AmStatus bound_choices(DeviceSearch *self, AmError *error) {
 }
 
 /* Searches the first choice, on the cluster itself where that has its devices in their order. */
-static AmStatus search_first(DeviceSearch *self, const SearchOptions *options, AmError *error) {
+static AmStatus search_first(DeviceSearch *self, const SearchScope *scope, AmError *error) {
     Cluster *part;
     if (self->choices.is_whole)
-        return plan_search(self->result, self->arena, self->primary, self->cluster, options, self->settings,
+        return plan_search(self->result, self->arena, self->primary, self->cluster, scope, self->settings,
                            error);
     TRY(make_part(&part, self, 0, error));
-    AmStatus status = search_choice(self->result, self, 0, part, options, error);
+    AmStatus status = search_choice(self->result, self, 0, part, scope, error);
     cluster_free(part);
     return status;
 }
@@ -253,7 +253,7 @@ static AmStatus search_near(DeviceSearch *self, AmError *error) {
     int32_t searched = 0;
     for (int32_t k = 1; k < self->choices.count && searched < MOST_SEARCHED && has_budget(self); k++) {
         bool is_near = value_of(self, k, self->seconds[k]) < NEAR * least;
-        if (!is_near && !(self->options->request->explores_prices && is_on_front(self, k))) continue;
+        if (!is_near && !(self->scope->request->explores_prices && is_on_front(self, k))) continue;
         TRY(try_choice(self, k, 0, error));
         searched++;
     }
@@ -285,36 +285,36 @@ static AmStatus list_front(DeviceSearch *self, AmError *error) {
 /* ---- all of it ---- */
 
 AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
-                       const SearchOptions *options, const MicroBatchSettings *settings, AmError *error) {
+                       const SearchScope *scope, const MicroBatchSettings *settings, AmError *error) {
     DeviceSearch self = {.result = result,
                          .arena = arena,
                          .primary = primary,
                          .cluster = cluster,
-                         .options = options,
+                         .scope = scope,
                          .settings = settings,
-                         .budget = search_user_budget(options)};
-    SearchOptions first = *options;
+                         .budget = search_user_budget(scope)};
+    SearchScope first = *scope;
     AmError refusal = {0};
-    for (int32_t t = 0; t < cluster->type_count && options->request->explores_prices; t++)
+    for (int32_t t = 0; t < cluster->type_count && scope->request->explores_prices; t++)
         if (isnan(cluster->types[t].price_per_hour))
             return am_fail(error, AM_ERROR_USAGE, "",
                            "--%s: cluster %s has no price of %s (expected $.device_types.%s.price_per_hour)",
-                           options->request->objective == OBJECTIVE_COST ? "objective cost" : "pareto",
+                           scope->request->objective == OBJECTIVE_COST ? "objective cost" : "pareto",
                            cluster->name, cluster->types[t].name, cluster->types[t].name);
-    TRY(device_choices_list(&self.choices, arena, cluster, options, error));
+    TRY(device_choices_list(&self.choices, arena, cluster, scope, error));
     self.seconds = ARENA_ARRAY(arena, double, self.choices.count);
     self.bounds = ARENA_ARRAY(arena, double, self.choices.count);
     if (!self.seconds || !self.bounds) return am_fail_memory(error, self.choices.count);
     for (int32_t k = 0; k < self.choices.count; k++) self.seconds[k] = self.bounds[k] = NAN;
-    bool has_others = self.choices.count > 1 && search_method_explores(options->searcher);
-    if (has_others && (options->request->explores_prices || has_pins(&self)))
+    bool has_others = self.choices.count > 1 && search_method_explores(scope->searcher);
+    if (has_others && (scope->request->explores_prices || has_pins(&self)))
         first.limits.seconds *= FIRST_SHARE;
     if (has_others) { /* the types that pins name get half of all; else the baselines of others one each */
-        int64_t half = options->limits.evaluations / 2, others = self.choices.count - 1;
+        int64_t half = scope->limits.evaluations / 2, others = self.choices.count - 1;
         if (has_pins(&self)) self.reserved = half;
-        else if (options->request->explores_prices) self.reserved = half < others ? half : others;
+        else if (scope->request->explores_prices) self.reserved = half < others ? half : others;
     }
-    if (has_others || options->nested.ends_at_default) allow_default(&first, &self);
+    if (has_others || scope->ends_at_default) allow_default(&first, &self);
     AmStatus status = search_first(&self, &first, &refusal);
     bool is_cut = is_first_cut(&self);
     budget_return(&self.budget, result->evaluations, false);
@@ -331,14 +331,14 @@ AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *primary,
         TRY(try_choices(&self, TRIAL, error));
         TRY(search_near(&self, error));
         int64_t left = budget_left(&self.budget);
-        bool is_left = !options->nested.ends_at_default && self.budget.has_cap && left >= self.budget.used;
+        bool is_left = !scope->ends_at_default && self.budget.has_cap && left >= self.budget.used;
         if (is_left && has_budget(&self)) TRY(try_choice(&self, self.best, left, error));
         if (result->plan) status = AM_OK;
     }
-    if (tries_others) is_cut = budget_left(&self.budget) < 1 || !options->nested.ends_at_default;
+    if (tries_others) is_cut = budget_left(&self.budget) < 1 || !scope->ends_at_default;
     result->is_cut = is_cut;
     if (status != AM_OK && error) *error = refusal;
-    if (status == AM_OK && options->request->explores_prices) TRY(list_front(&self, error));
+    if (status == AM_OK && scope->request->explores_prices) TRY(list_front(&self, error));
     if (status == AM_OK && has_others) TRY(bound_choices(&self, error));
     if (status != AM_OK || !(tries_others || has_baselines)) return status;
     result->evaluations = result->plan->evaluations = self.budget.used;

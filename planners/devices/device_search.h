@@ -10,10 +10,10 @@
 #include "planners/plan_search.h"
 
 /* Searches by plan_search() over choices and orders of the devices. All plans in the result have devices of
- * `cluster`. With options->request->devices.keeps_order, and where all servers are of one kind, there is one
+ * `cluster`. With scope->request->devices.keeps_order, and where all servers are of one kind, there is one
  * choice.
  */
 AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
-                       const SearchOptions *options, const MicroBatchSettings *settings, AmError *error);
+                       const SearchScope *scope, const MicroBatchSettings *settings, AmError *error);
 
 #endif

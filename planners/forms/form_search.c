@@ -22,25 +22,25 @@ bool form_search_has_budget(const FormSearch *self) {
     return evaluations_left(self) > 0 && !budget_is_over(&self->budget);
 }
 
-void form_search_share(SearchOptions *options, const FormSearch *self, int32_t searches) {
+void form_search_share(SearchScope *scope, const FormSearch *self, int32_t searches) {
     int64_t left = evaluations_left(self);
-    double seconds = self->options.limits.seconds;
-    options->limits.evaluations = left == INT64_MAX ? self->options.limits.evaluations : left;
-    options->limits.seconds = seconds;
+    double seconds = self->scope.limits.seconds;
+    scope->limits.evaluations = left == INT64_MAX ? self->scope.limits.evaluations : left;
+    scope->limits.seconds = seconds;
     if (seconds > 0)
-        options->limits.seconds = fmax((self->budget.stop.deadline - clock_seconds()) / searches, 1e-3);
+        scope->limits.seconds = fmax((self->budget.stop.deadline - clock_seconds()) / searches, 1e-3);
 }
 
-void form_search_spend(FormSearch *self, const SearchOptions *options, const SearchResult *found) {
+void form_search_spend(FormSearch *self, const SearchScope *scope, const SearchResult *found) {
     bool is_cut = self->budget.has_cap && found->is_cut;
-    budget_return(&self->budget, is_cut ? options->limits.evaluations : found->evaluations, false);
+    budget_return(&self->budget, is_cut ? scope->limits.evaluations : found->evaluations, false);
 }
 
 /* Returns whether bound and memory are computed once, after the searches of all forms of the module. */
 static bool finishes_later(const FormSearch *self) {
-    const SearchOptions *options = &self->options;
-    return options->limits.seconds == 0 && self->cluster->type_count == 1 &&
-           options->request->devices.quota_count == 0 && !options->request->explores_prices;
+    const SearchScope *scope = &self->scope;
+    return scope->limits.seconds == 0 && self->cluster->type_count == 1 &&
+           scope->request->devices.quota_count == 0 && !scope->request->explores_prices;
 }
 
 /* How far the search of a form may go. */
@@ -52,16 +52,16 @@ typedef struct FormShare {
 
 /* Searches a module. */
 static AmStatus search_module(FormSearch *self, PlanContext *module, const FormShare *share, AmError *error) {
-    SearchOptions options = self->options;
-    form_search_share(&options, self, share->searches);
-    options.nested.finishes_later = finishes_later(self);
-    options.nested.ends_at_default = share->ends_at_default;
-    if (share->is_floor) options.nested.purpose = PURPOSE_FLOOR;
-    if (share->is_floor) options.limits.evaluations = 1; /* 0: without a limit */
+    SearchScope scope = self->scope;
+    form_search_share(&scope, self, share->searches);
+    scope.finishes_later = finishes_later(self);
+    scope.ends_at_default = share->ends_at_default;
+    if (share->is_floor) scope.purpose = PURPOSE_FLOOR;
+    if (share->is_floor) scope.limits.evaluations = 1; /* 0: without a limit */
     *self->result = (SearchResult){0};
     AmStatus status =
-        device_search(self->result, self->arena, module, self->cluster, &options, &self->batching, error);
-    if (!share->is_floor) form_search_spend(self, &options, self->result);
+        device_search(self->result, self->arena, module, self->cluster, &scope, &self->batching, error);
+    if (!share->is_floor) form_search_spend(self, &scope, self->result);
     return status;
 }
 
@@ -83,9 +83,8 @@ static AmStatus search_form(FormSearch *self, const ModuleForm *form, const Form
     if (form->attention == ATTENTION_FUSED) TRY(plan_context_fuse(&self->primary, self->primary, error));
     AmStatus status = search_module(self, self->primary, share, error);
     /* A large module with a plan of another form is refused where that is faster by far. */
-    const NestedSearch *nested = &self->options.nested;
-    bool is_refused =
-        nested->known.form_seconds > 0 && (nested->known.form_is_split || sample_is_wanted(module));
+    const KnownSteps *known = &self->scope.known;
+    bool is_refused = known->form_seconds > 0 && (known->form_is_split || sample_is_wanted(module));
     if (status != AM_ERROR_INFEASIBLE || !other || !form_search_has_budget(self) || is_refused) return status;
     const SearchResult result = *self->result;
     status = search_module(self, other, share, &refusal);
@@ -114,13 +113,13 @@ static void add_form(FormSearch *self, const ModuleForm *form, const FormShare *
     PlanContext *primary = self->primary;
     const SearchResult before = *self->result;
     SearchResult *result = self->result;
-    NestedSearch *nested = &self->options.nested;
+    KnownSteps *known = &self->scope.known;
     AmError own = {0};
-    if (*status == AM_OK) nested->known.form_seconds = before.plan->predicted_step_seconds;
-    if (*status == AM_OK) nested->known.form_has_pipelines = has_pipelines(&before);
-    nested->known.form_is_split = primary->layer_map && sample_is_wanted(primary);
+    if (*status == AM_OK) known->form_seconds = before.plan->predicted_step_seconds;
+    if (*status == AM_OK) known->form_has_pipelines = has_pipelines(&before);
+    known->form_is_split = primary->layer_map && sample_is_wanted(primary);
     AmStatus found = search_form(self, form, share, &own);
-    nested->known.form_seconds = 0;
+    known->form_seconds = 0;
     bool is_interrupted = result->interrupted;
     int64_t evaluations = before.evaluations + result->evaluations;
     double seconds = before.search_seconds + result->search_seconds;
@@ -141,7 +140,7 @@ static void add_form(FormSearch *self, const ModuleForm *form, const FormShare *
 #define LITTLE_MEMORY 0.5
 
 static bool needs_much_memory(const FormSearch *self, const Plan *plan) {
-    double fraction = self->options.request->constraints.memory_fraction;
+    double fraction = self->scope.request->constraints.memory_fraction;
     int32_t next = 0;
     for (int32_t s = 0; s < plan->stage_count; s++)
         for (int32_t k = 0; k < plan->stages[s].mesh.device_count; k++, next++) {
@@ -161,9 +160,9 @@ static bool is_wanted(const FormSearch *self, const ModuleForm *form, const Plan
 /* Returns whether the baselines of a form that is not searched are priced: every number of evaluations has
  * them. */
 static bool has_floor(const FormSearch *self, const ModuleForm *form) {
-    const SearchRequest *request = self->options.request;
+    const SearchRequest *request = self->scope.request;
     return self->budget.has_cap && !stop_wanted(&self->budget.stop) && !request->method.no_seeds &&
-           request->constraints.target == TARGET_AUTOMAP && search_method_explores(self->options.searcher) &&
+           request->constraints.target == TARGET_AUTOMAP && search_method_explores(self->scope.searcher) &&
            form->module && !sample_is_wanted(form->module);
 }
 
@@ -215,7 +214,7 @@ static AmStatus search_forms(FormSearch *self, AmError *error) {
     }
     TRY(am_pass_error(status, &refusal, error));
     if (!finishes_later(self)) return AM_OK;
-    return plan_search_finish(self->result, self->arena, self->primary, self->cluster, &self->options,
+    return plan_search_finish(self->result, self->arena, self->primary, self->cluster, &self->scope,
                               &self->batching, error);
 }
 
@@ -223,7 +222,7 @@ static AmStatus search_forms(FormSearch *self, AmError *error) {
 
 /* Returns whether plans with optimizer state in the host's memory are searched after others. */
 static bool may_offload(const FormSearch *self) {
-    const SearchRequest *request = self->options.request;
+    const SearchRequest *request = self->scope.request;
     const Cluster *cluster = self->cluster;
     bool has_state = false, has_hosts = true;
     for (int32_t p = 0; p < self->primary->roles->parameter_count; p++)
@@ -233,7 +232,7 @@ static bool may_offload(const FormSearch *self) {
             cluster->servers[s].host_bytes_per_second > 0 && cluster->servers[s].host_memory_bytes > 0;
     return request->offload == OFFLOAD_AUTO && request->constraints.target == TARGET_AUTOMAP && has_state &&
            has_hosts && request->objective == OBJECTIVE_TIME && !request->explores_prices &&
-           search_method_explores(self->options.searcher) && !stop_wanted(&self->budget.stop);
+           search_method_explores(self->scope.searcher) && !stop_wanted(&self->budget.stop);
 }
 
 AmStatus form_search(FormSearch *self, AmError *error) {
@@ -243,10 +242,10 @@ AmStatus form_search(FormSearch *self, AmError *error) {
     if (status != AM_ERROR_INFEASIBLE || !self->result->nearest || !may_offload(self))
         return am_pass_error(status, &refusal, error);
     const SearchResult failed = *self->result;
-    const SearchOptions options = self->options;
+    const SearchScope scope = self->scope;
     SearchRequest *request = ARENA_ARRAY(self->arena, SearchRequest, 1);
     if (!request) return am_fail_memory(error, (int64_t)sizeof *request);
-    self->options = search_with_request(&options, request);
+    self->scope = search_with_request(&scope, request);
     request->constraints.offloads_optimizer = true;
     request->space.initial = NULL;
     self->budget.used = 0;
@@ -260,6 +259,6 @@ AmStatus form_search(FormSearch *self, AmError *error) {
     }
     if (second != AM_ERROR_INFEASIBLE) return am_pass_error(second, &again, error);
     *self->result = failed;
-    self->options = options;
+    self->scope = scope;
     return am_pass_error(status, &refusal, error);
 }

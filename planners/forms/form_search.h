@@ -18,7 +18,7 @@ typedef struct FormSearch {
     /* -- the request -- */
     Arena *arena; /* of plans */
     const Cluster *cluster;
-    SearchOptions options;
+    SearchScope scope;
     MicroBatchSettings batching;
     ModuleForms forms;
     bool has_search_after; /* a further search, which keeps a share of the limits */
@@ -39,8 +39,8 @@ AmStatus form_search(FormSearch *self, AmError *error);
 bool form_search_has_budget(const FormSearch *self);
 /* Limits options to a part 1/searches of the time that is left, and to the evaluations of the search in work.
  * They grow with the limit, so that no search has less of a larger one. */
-void form_search_share(SearchOptions *options, const FormSearch *self, int32_t searches);
+void form_search_share(SearchScope *scope, const FormSearch *self, int32_t searches);
 /* Counts the evaluations of a search with such options. */
-void form_search_spend(FormSearch *self, const SearchOptions *options, const SearchResult *found);
+void form_search_spend(FormSearch *self, const SearchScope *scope, const SearchResult *found);
 
 #endif

@@ -14,7 +14,7 @@ typedef struct FormFinder {
     PlanContext *module; /* as read */
     const Cluster *cluster;
     const FormRequest *request;
-    const SearchOptions *options;
+    const SearchScope *scope;
 } FormFinder;
 
 /* Sets *found if attention in the module is a near miss and might be fused. In a loop that stores its scores
@@ -22,7 +22,7 @@ typedef struct FormFinder {
 static AmStatus find_near_miss(bool *found, const FormFinder *self, AmError *error) {
     *found = false;
     if (self->request->attention == ATTENTION_UNFUSED ||
-        target_is_xla(self->options->request->constraints.target))
+        target_is_xla(self->scope->request->constraints.target))
         return AM_OK;
     TRY(plan_context_find_attention(self->module, error));
     for (int32_t r = 0; r < self->module->attention->count; r++)
@@ -34,7 +34,7 @@ static AmStatus find_near_miss(bool *found, const FormFinder *self, AmError *err
  * of it is searched; on one device a module is split for the sake of its attention alone. */
 static AmStatus split_layers(PlanContext **form, const FormFinder *self, AmError *error) {
     enum { MOST_DEVICES = 4096 }; /* simulations of the split module take longer on more */
-    const SearchOptions *options = self->options;
+    const SearchScope *scope = self->scope;
     bool is_free = self->request->layers == LAYERS_AUTO;
     AmError refusal = {0};
     *form = self->module;
@@ -52,7 +52,7 @@ static AmStatus split_layers(PlanContext **form, const FormFinder *self, AmError
     }
     TRY(am_pass_error(status, &refusal, error));
     if (!is_free || !sample_is_wanted(*form)) return AM_OK;
-    bool is_sampled = sample_is_allowed(options, *form) && self->cluster->device_count <= MOST_DEVICES;
+    bool is_sampled = sample_is_allowed(scope, *form) && self->cluster->device_count <= MOST_DEVICES;
     if (is_sampled) TRY(sample_is_possible(&is_sampled, *form, error));
     if (!is_sampled) *form = self->module;
     return AM_OK;
@@ -62,11 +62,11 @@ static AmStatus split_layers(PlanContext **form, const FormFinder *self, AmError
  * before; NULL: nothing was undone. */
 static AmStatus undo_recomputation(PlanContext **form, PlanContext **recomputing, const FormFinder *self,
                                    AmError *error) {
-    const SearchOptions *options = self->options;
+    const SearchScope *scope = self->scope;
     AmError refusal = {0};
     *recomputing = NULL;
-    if (options->request->constraints.target != TARGET_AUTOMAP ||
-        options->request->objective == OBJECTIVE_PAPER || !search_method_explores(options->searcher) ||
+    if (scope->request->constraints.target != TARGET_AUTOMAP ||
+        scope->request->objective == OBJECTIVE_PAPER || !search_method_explores(scope->searcher) ||
         self->request->keeps_recomputation || self->request->keeps_shardings)
         return AM_OK;
     PlanContext *undone;
@@ -83,14 +83,14 @@ static AmStatus undo_recomputation(PlanContext **form, PlanContext **recomputing
 /* Returns whether the search chooses between separate and fused attention. */
 static bool attention_is_free(const FormFinder *self) {
     return self->request->attention == ATTENTION_AUTO &&
-           !target_is_xla(self->options->request->constraints.target) &&
-           self->options->request->objective != OBJECTIVE_PAPER && !self->request->keeps_shardings;
+           !target_is_xla(self->scope->request->constraints.target) &&
+           self->scope->request->objective != OBJECTIVE_PAPER && !self->request->keeps_shardings;
 }
 
 /* Fuses attention if the request says so. */
 static AmStatus fuse_attention(PlanContext **form, const FormFinder *self, AmError *error) {
     if (self->request->attention != ATTENTION_FUSED) return AM_OK;
-    if (self->options->request->objective == OBJECTIVE_PAPER)
+    if (self->scope->request->objective == OBJECTIVE_PAPER)
         return am_fail(error, AM_ERROR_USAGE, "", "--objective paper has no fused attention");
     TRY(plan_context_fuse(form, *form, error));
     if (!(*form)->unfused)
@@ -113,7 +113,7 @@ static AmStatus allows_attention(bool *has, PlanContext *form, const FormFinder 
 
 /* Takes the form of the initial plan. */
 static AmStatus take_initial(ModuleForms *forms, const FormFinder *self, AmError *error) {
-    PlanRewrites rewriting = plan_context_primary(self->options->request->space.initial->context)->rewriting;
+    PlanRewrites rewriting = plan_context_primary(self->scope->request->space.initial->context)->rewriting;
     LayersChoice layers = self->request->layers;
     AttentionChoice attention = self->request->attention;
     if (layers != LAYERS_AUTO && (layers == LAYERS_SPLIT) != rewriting.splits_layers)
@@ -130,11 +130,11 @@ static AmStatus take_initial(ModuleForms *forms, const FormFinder *self, AmError
 }
 
 AmStatus module_forms_find(ModuleForms *forms, PlanContext *module, const Cluster *cluster,
-                           const FormRequest *request, const SearchOptions *options, AmError *error) {
-    const FormFinder self = {module, cluster, request, options};
+                           const FormRequest *request, const SearchScope *scope, AmError *error) {
+    const FormFinder self = {module, cluster, request, scope};
     PlanContext *chosen, *recomputing;
     *forms = (ModuleForms){0};
-    if (options->request->space.initial) return take_initial(forms, &self, error);
+    if (scope->request->space.initial) return take_initial(forms, &self, error);
     TRY(split_layers(&chosen, &self, error));
     TRY(undo_recomputation(&chosen, &recomputing, &self, error));
     bool recomputes_first = recomputing && sample_is_wanted(recomputing), has_loops, recomputes;
@@ -150,7 +150,7 @@ AmStatus module_forms_find(ModuleForms *forms, PlanContext *module, const Cluste
     recomputes_first = recomputes_first && recomputes;
     has_loops = has_loops && request->layers == LAYERS_AUTO && chosen->layer_map;
     *forms = (ModuleForms){.chosen = chosen};
-    bool is_free = options->request->constraints.target == TARGET_AUTOMAP;
+    bool is_free = scope->request->constraints.target == TARGET_AUTOMAP;
     AttentionChoice attention = is_chosen         ? ATTENTION_AUTO
                                 : chosen->unfused ? ATTENTION_FUSED
                                                   : ATTENTION_UNFUSED;
@@ -168,7 +168,7 @@ AmStatus module_forms_find(ModuleForms *forms, PlanContext *module, const Cluste
     FormCondition of_loops = is_small ? FORM_ALWAYS : FORM_WHERE_ONE_STAGE;
     const ModuleForm loops = {.module = module, .condition = of_loops, .attention = attention};
     /* One-stage plans of loops need fewer evaluations than pipelines of separate layers. */
-    bool begins_with_loops = has_loops && !is_free && options->limits.evaluations > 0;
+    bool begins_with_loops = has_loops && !is_free && scope->limits.evaluations > 0;
     if (begins_with_loops) forms->forms[forms->count++] = loops;
     if (recomputes_first) forms->forms[forms->count++] = second;
     forms->forms[forms->count++] = first;

@@ -16,7 +16,7 @@
 #ifndef PLANNERS_FORMS_MODULE_FORMS_H
 #define PLANNERS_FORMS_MODULE_FORMS_H
 
-#include "planners/problem/search_options.h"
+#include "planners/problem/search_scope.h"
 
 /* Stacked parameters of layers (ir/layers/layers.h). */
 typedef enum LayersChoice {
@@ -58,10 +58,10 @@ typedef struct ModuleForms {
     int32_t count; /* in the order of the searches */
 } ModuleForms;
 
-/* Finds the forms of a module as read, which owns them. `options->request->space.initial` is the plan to
+/* Finds the forms of a module as read, which owns them. `scope->request->space.initial` is the plan to
  * start from, or NULL; its form of attention is taken. AM_ERROR_USAGE: the module lacks a form that the
  * options name. */
 AmStatus module_forms_find(ModuleForms *forms, PlanContext *module, const Cluster *cluster,
-                           const FormRequest *request, const SearchOptions *options, AmError *error);
+                           const FormRequest *request, const SearchScope *scope, AmError *error);
 
 #endif

@@ -29,26 +29,26 @@ static void find_plan(void *user, int32_t target) {
     const TargetTasks *tasks = user;
     const FormSearch *self = tasks->search;
     if (self->primary->unfused && target_is_xla((Target)target)) return; /* it has no fused attention */
-    if (stop_flag_is_set(self->options.request->callbacks.interrupted)) return;
+    if (stop_flag_is_set(self->scope.request->callbacks.interrupted)) return;
     const PlanCandidate *best = fastest_on((Target)target, &self->result->pool, self->primary, NULL);
     if (best) tasks->plans->on[target] = best->plan;
 }
 
 /* Searches without the target, where limits allow it: further candidates and the price of the restriction. */
 static AmStatus search_freely(FormSearch *self, SearchResult *found, TargetPlans *plans,
-                              const SearchOptions *free, const MicroBatchSettings *batching, AmError *error) {
-    Target target = self->options.request->constraints.target;
-    SearchOptions options = *free;
+                              const SearchScope *free, const MicroBatchSettings *batching, AmError *error) {
+    Target target = self->scope.request->constraints.target;
+    SearchScope scope = *free;
     AmError refusal = {0}, lack = {0};
     *found = (SearchResult){0};
-    options.skip_bound = true;
+    scope.skip_bound = true;
     self->has_search_after = false;
-    if (!search_method_explores(options.searcher) || !form_search_has_budget(self)) return AM_OK;
-    if (stop_flag_is_set(options.request->callbacks.interrupted)) return AM_OK;
-    form_search_share(&options, self, 1);
+    if (!search_method_explores(scope.searcher) || !form_search_has_budget(self)) return AM_OK;
+    if (stop_flag_is_set(scope.request->callbacks.interrupted)) return AM_OK;
+    form_search_share(&scope, self, 1);
     AmStatus status =
-        device_search(found, self->arena, self->primary, self->cluster, &options, batching, &refusal);
-    form_search_spend(self, &options, found);
+        device_search(found, self->arena, self->primary, self->cluster, &scope, batching, &refusal);
+    form_search_spend(self, &scope, found);
     found->interrupted |= status == AM_INTERRUPTED;
     if (status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;
     TRY(am_pass_error(status, &refusal, error));
@@ -64,7 +64,7 @@ static AmStatus search_freely(FormSearch *self, SearchResult *found, TargetPlans
  * plan afterwards if that does not fit. */
 static AmStatus price_for_jax(const FormSearch *self, PlanCandidate *candidate, AmError *error) {
     Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
-    const SimulationOptions options = {.memory_fraction = self->options.request->constraints.memory_fraction};
+    const SimulationOptions options = {.memory_fraction = self->scope.request->constraints.memory_fraction};
     Simulation *simulation;
     if (!plan) return am_fail_memory(error, (int64_t)sizeof *plan);
     *plan = *candidate->plan;
@@ -93,13 +93,13 @@ static void choose(SearchResult *result, const PlanCandidate *candidate) {
     pool_record(&result->pool);
 }
 
-AmStatus target_search(FormSearch *self, TargetPlans *plans, const SearchOptions *free,
+AmStatus target_search(FormSearch *self, TargetPlans *plans, const SearchScope *free,
                        const MicroBatchSettings *free_batching, AmError *error) {
-    Target target = self->options.request->constraints.target;
+    Target target = self->scope.request->constraints.target;
     SearchResult found, *result = self->result;
     AmError refusal = {0}, why = {0};
     *plans = (TargetPlans){0};
-    self->budget = search_user_budget(&self->options);
+    self->budget = search_user_budget(&self->scope);
     self->primary = self->forms.chosen;
     if (target == TARGET_AUTOMAP) {
         TRY(form_search(self, error));
@@ -132,9 +132,9 @@ AmStatus target_search(FormSearch *self, TargetPlans *plans, const SearchOptions
 }
 
 bool target_may_take(const FormSearch *self, const PlanCandidate *candidate) {
-    if (search_check_plan(&self->options, candidate->plan, NULL) != AM_OK) return false;
-    return self->options.request->constraints.target == TARGET_AUTOMAP ||
-           export_check(self->options.request->constraints.target, self->primary, candidate->plan, NULL) ==
+    if (search_check_plan(&self->scope, candidate->plan, NULL) != AM_OK) return false;
+    return self->scope.request->constraints.target == TARGET_AUTOMAP ||
+           export_check(self->scope.request->constraints.target, self->primary, candidate->plan, NULL) ==
                AM_OK;
 }
 

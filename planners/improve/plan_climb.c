@@ -15,30 +15,30 @@
 
 enum { MOST_PASSES = 8 /* over as many changes as the first plan has */ };
 
-bool plan_climb_applies(const SearchOptions *options) {
-    const SearchRequest *request = options->request;
+bool plan_climb_applies(const SearchScope *scope) {
+    const SearchRequest *request = scope->request;
     bool is_free =
-        !request->constraints.kept && options->nested.purpose != PURPOSE_TRIAL && !request->method.no_polish;
-    bool explores = options->searcher == SEARCHER_AUTO || options->searcher == SEARCHER_DQN ||
-                    options->searcher == SEARCHER_ANNEAL || options->searcher == SEARCHER_GREEDY ||
-                    options->searcher == SEARCHER_AGENT;
+        !request->constraints.kept && scope->purpose != PURPOSE_TRIAL && !request->method.no_polish;
+    bool explores = scope->searcher == SEARCHER_AUTO || scope->searcher == SEARCHER_DQN ||
+                    scope->searcher == SEARCHER_ANNEAL || scope->searcher == SEARCHER_GREEDY ||
+                    scope->searcher == SEARCHER_AGENT;
     return is_free && explores && request->objective != OBJECTIVE_PAPER;
 }
 
-int64_t plan_climb_reserve(const SearchOptions *options, int64_t evaluations) {
+int64_t plan_climb_reserve(const SearchScope *scope, int64_t evaluations) {
     enum { PART = 8, MOST = 64 };
     int64_t part = evaluations / PART;
-    if (!plan_climb_applies(options)) return 0;
+    if (!plan_climb_applies(scope)) return 0;
     return part < MOST ? part : MOST;
 }
 
 /* Finds the places of cuts once for all plans; none where the module has no units. */
 static AmStatus find_places(PlanClimb *self, Arena *arena, AmError *error) {
-    const SearchRequest *request = self->options->request;
+    const SearchRequest *request = self->scope->request;
     ProblemSettings settings = problem_settings(SPACE_AUTO, request->constraints.memory_fraction);
     settings.constraints.offloads_optimizer = request->constraints.offloads_optimizer;
     const LayerPins pins = {request->constraints.pins, request->constraints.pin_count,
-                            self->options->nested.placement};
+                            self->scope->placement};
     LayerCosts *costs;
     AmError why = {0};
     AmStatus status = layer_costs_open(&costs, self->primary, self->cluster, &settings, &pins, &why);
@@ -74,7 +74,7 @@ enum { LARGE = 30000 };
 
 AmStatus plan_climb_list(ClimbBase *base, const Plan *plan, const PlanClimb *self, Arena *arena,
                          AmError *error) {
-    const SearchRequest *request = self->options->request;
+    const SearchRequest *request = self->scope->request;
     bool is_large = self->budget.has_cap && self->primary->rules->count > LARGE;
     *base = (ClimbBase){.arena = arena};
     bool recomputes = false; /* changes of recomputation are read from the plan's document */
@@ -155,8 +155,8 @@ AmStatus plan_climb_take(Plan **plan, const ClimbStep *step, const PlanClimb *se
 
 bool plan_climb_add(ClimbBatch *batch, const Plan *plan, double seconds, PlanClimb *self) {
     uint64_t key = plan_memo_key(plan);
-    if (target_check_plan(self->options->request->constraints.target, plan, NULL) != AM_OK) return false;
-    if (search_check_plan(self->options, plan, NULL) != AM_OK) return false;
+    if (target_check_plan(self->scope->request->constraints.target, plan, NULL) != AM_OK) return false;
+    if (search_check_plan(self->scope, plan, NULL) != AM_OK) return false;
     for (int32_t k = 0; k < batch->count; k++)
         if (batch->steps[k].key == key) return false;
     if (plan_memo_excludes(&self->memo, key, seconds)) return false;
@@ -174,8 +174,7 @@ static void simulate_task(void *user, int32_t k) {
     const ClimbTasks *self = user;
     const PlanClimb *climb = self->climb;
     ClimbStep *step = &self->batch->steps[k];
-    const SimulationOptions options = {.memory_fraction =
-                                           climb->options->request->constraints.memory_fraction,
+    const SimulationOptions options = {.memory_fraction = climb->scope->request->constraints.memory_fraction,
                                        .stop = &climb->budget.stop,
                                        .known = &self->base->explainer.ranks,
                                        .most_seconds = self->batch->most_seconds};
@@ -201,7 +200,7 @@ AmStatus plan_climb_price(ClimbBatch *batch, PlanClimb *self, const ClimbBase *b
         if (!plan_memo_add(&self->memo, step->key, step->seconds)) return am_fail_memory(error, 0);
         if (step->status != AM_OK) continue;
         self->budget.used++;
-        search_watch_count(self->options->request->callbacks.watch, 1, step->seconds);
+        search_watch_count(self->scope->request->callbacks.watch, 1, step->seconds);
         if (fits && !is_left && !(batch->best && batch->best->seconds <= step->seconds)) batch->best = step;
     }
     return AM_OK;
@@ -262,7 +261,7 @@ static AmStatus list_changes(void *user, int32_t *count, AmError *error) {
     TRY(plan_climb_list(&self->base, self->path->plan, climb, &climb->of_base, error));
     TRY(plan_list_prefixes(&self->prefixes, &self->prefix_count, self->base.arena, self->path->plan, error));
     self->swap_count = 0;
-    if (!climb->options->request->devices.keeps_order)
+    if (!climb->scope->request->devices.keeps_order)
         TRY(plan_list_swaps(&self->swaps, &self->swap_count, self->base.arena, self->path->plan,
                             climb->cluster, error));
     *count = explain_most_changes(&self->base.explainer) + self->prefix_count + self->swap_count;

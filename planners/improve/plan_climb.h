@@ -11,7 +11,7 @@
 
 #include "planners/explain/explain_parts.h"
 #include "planners/problem/price_memo.h"
-#include "planners/problem/search_options.h"
+#include "planners/problem/search_scope.h"
 
 #define PLAN_CLIMB_GAIN    1e-3
 #define PLAN_CLIMB_PROMISE 3e-3
@@ -21,7 +21,7 @@
 typedef struct PlanClimb {
     PlanContext *primary; /* the module as read; owns the contexts of other numbers of micro-batches */
     const Cluster *cluster;
-    const SearchOptions *options;
+    const SearchScope *scope;
     bool keeps_micro_batches; /* the number is given */
     Budget budget;            /* a part of the search's; `limit` is not used */
     const int32_t *places;    /* [place_count] of cuts, ascending; NULL before the first plan_climb_open() */
@@ -33,10 +33,10 @@ typedef struct PlanClimb {
 
 /* Returns whether the options leave plans to change: no kept shardings, a searcher that
  * explores. */
-bool plan_climb_applies(const SearchOptions *options);
+bool plan_climb_applies(const SearchScope *scope);
 
 /* Returns the number of a search's default evaluations that is left to the climb. */
-int64_t plan_climb_reserve(const SearchOptions *options, int64_t evaluations);
+int64_t plan_climb_reserve(const SearchScope *scope, int64_t evaluations);
 
 /* Begins to use self->budget. `arena` outlives all climbs of `self`. */
 AmStatus plan_climb_open(PlanClimb *self, Arena *arena, AmError *error);

@@ -12,7 +12,7 @@
 #define PLANNERS_IMPROVE_UNEVEN_SHARES_H
 
 #include "base/system/stop.h"
-#include "planners/problem/search_options.h"
+#include "planners/problem/search_scope.h"
 
 /* Candidates that are simulated at most for one mixed axis. */
 enum { UNEVEN_SHARES_TRIED = 9 };

@@ -30,7 +30,7 @@ void pipeline_allow_candidates(PipelineCandidates *self) {
     int64_t candidates = INSTRUCTIONS_PRICED / (ir_represented(self->plans.primary->canonical) + 1),
             most = MOST_CANDIDATES;
     if (candidates < LEAST_CANDIDATES) candidates = LEAST_CANDIDATES;
-    if (self->plans.options->limits.evaluations > 0) {
+    if (self->plans.scope->limits.evaluations > 0) {
         candidates = (pipeline_evaluations_left(self) - uneven_shares_reserve(self)) / 2;
         most = PIPELINE_MOST_PRICED;
     }
@@ -38,7 +38,7 @@ void pipeline_allow_candidates(PipelineCandidates *self) {
     self->most_changes = candidates / 3;
     self->most_candidates = candidates - self->most_changes;
     self->most_single_changes = self->most_changes;
-    if (self->plans.options->limits.evaluations == 0 && self->most_single_changes < LEAST_SINGLE_CHANGES)
+    if (self->plans.scope->limits.evaluations == 0 && self->most_single_changes < LEAST_SINGLE_CHANGES)
         self->most_single_changes = LEAST_SINGLE_CHANGES;
 }
 
@@ -73,7 +73,7 @@ static AmStatus simulate(PipelineCandidates *self, PipelineCandidate *candidates
             continue;
         }
         self->budget.used++;
-        search_watch_count(self->plans.options->request->callbacks.watch, 1,
+        search_watch_count(self->plans.scope->request->callbacks.watch, 1,
                            candidate->fit.fits ? candidate->seconds : NAN);
         pipeline_plans_log(&self->plans, candidate, self->budget.used);
         pool_add(&self->pool, candidate->plan, &candidate->fit, origin_of(candidate), NULL);
@@ -83,8 +83,8 @@ static AmStatus simulate(PipelineCandidates *self, PipelineCandidate *candidates
     return AM_OK;
 }
 
-ScheduleKind pipeline_wanted_schedule(const SearchOptions *options) {
-    const SearchRequest *request = options->request;
+ScheduleKind pipeline_wanted_schedule(const SearchScope *scope) {
+    const SearchRequest *request = scope->request;
     return request->space.schedule ? schedule_kind_find(request->space.schedule) : SCHEDULE_1F1B;
 }
 
@@ -103,7 +103,7 @@ AmStatus pipeline_price_all(PipelineCandidates *self, PipelineCandidate *candida
 
 AmStatus pipeline_price_layouts(PipelineCandidates *self, const PipelineLayout *pipelines, int32_t count,
                                 AmError *error) {
-    ScheduleKind schedule = pipeline_wanted_schedule(self->plans.options);
+    ScheduleKind schedule = pipeline_wanted_schedule(self->plans.scope);
     PipelineCandidate *candidates = ARENA_ARRAY(self->plans.arena, PipelineCandidate, count + 1);
     PipelineCandidate *shared = ARENA_ARRAY(self->plans.arena, PipelineCandidate, count + 1);
     int32_t shared_count = 0;

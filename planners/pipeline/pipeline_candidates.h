@@ -35,7 +35,7 @@ int64_t uneven_shares_reserve(const PipelineCandidates *self);
 void pipeline_allow_candidates(PipelineCandidates *self);
 /* Returns whether the search is interrupted, out of time, or cut by the cap. */
 bool pipeline_must_stop(const PipelineCandidates *self);
-ScheduleKind pipeline_wanted_schedule(const SearchOptions *options);
+ScheduleKind pipeline_wanted_schedule(const SearchScope *scope);
 
 /* Simulates one, also where the search is stopped from the start. */
 AmStatus pipeline_price_one(PipelineCandidates *self, PipelineCandidate *candidate, AmError *error);

@@ -107,7 +107,7 @@ static PipelineCandidate *best_varied(const PipelineCandidates *self, bool is_va
 /* Adds the pipeline under the other schedules to `candidates`, which has room for two. */
 static void add_schedules(PipelineCandidate *candidates, int32_t *count, const PipelineCandidates *self,
                           PipelineCandidate *from) {
-    const uint32_t schedules = target_row(self->plans.options->request->constraints.target)->schedules;
+    const uint32_t schedules = target_row(self->plans.scope->request->constraints.target)->schedules;
     bool alternates = from->plan && from->fit.fits && from->schedule == SCHEDULE_1F1B;
     from->is_varied = true;
     if (!alternates || from->pipeline.stage_count == 1 || from->pipeline.micro_batches == 1) return;
@@ -305,7 +305,7 @@ AmStatus pipeline_improve(PipelineCandidates *self, int64_t last, AmError *error
     const PipelineCandidate *one = best_of_kind(self, false), *several = best_of_kind(self, true);
     if (!is_near_best(self, one)) one = NULL;
     if (!is_near_best(self, several)) several = NULL;
-    bool is_limited = self->plans.options->limits.evaluations > 0 && several;
+    bool is_limited = self->plans.scope->limits.evaluations > 0 && several;
     int64_t most = is_limited ? (last - self->priced_count) / 2 : self->most_single_changes,
             before = self->priced_count;
     TRY(polish_stages(self, one, before + most, error));

@@ -62,7 +62,7 @@ AmStatus pipeline_one_stage_price(PipelineCandidates *self, const MicroBatchSett
     enum { MOST = 4 };
     const double near = 1.1;
     if (settings->micro_batches > 1 || !is_large(self) || !self->model) return AM_OK;
-    if (!degrees_allow_stages(&self->plans.options->request->constraints.degrees, 1)) return AM_OK;
+    if (!degrees_allow_stages(&self->plans.scope->request->constraints.degrees, 1)) return AM_OK;
     double best = self->best ? self->best->seconds : INFINITY;
     int64_t most = pipeline_evaluations_left(self) < MOST ? pipeline_evaluations_left(self) : MOST;
     PipelineLayout found[MOST];
@@ -83,7 +83,7 @@ static Baseline baseline_of(const PipelineCandidates *self, const PipelineCandid
     if (strategy->tensor > 1 && strategy->tensor != server) return BASELINE_COUNT;
     if (pipeline->stage_count > 1) { /* the only ones with cuts of their own are even */
         bool is_other =
-            candidate->schedule != pipeline_wanted_schedule(self->plans.options) || strategy->storage > 0;
+            candidate->schedule != pipeline_wanted_schedule(self->plans.scope) || strategy->storage > 0;
         if (!candidate->cuts || is_other) return BASELINE_COUNT;
         return strategy->tensor > 1 ? BASELINE_MEGATRON_3D : BASELINE_EVEN_PIPELINE;
     }
@@ -95,12 +95,11 @@ static Baseline baseline_of(const PipelineCandidates *self, const PipelineCandid
 
 AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *self,
                                    const MicroBatchSettings *settings, AmError *error) {
-    SearchOptions options = search_one_stage_part(self->plans.options);
-    bool is_left_out =
-        is_large(self) && self->best &&
-        (self->best->plan->stage_count > 1 || self->plans.options->nested.purpose == PURPOSE_TRIAL);
+    SearchScope scope = search_one_stage_part(self->plans.scope);
+    bool is_left_out = is_large(self) && self->best &&
+                       (self->best->plan->stage_count > 1 || self->plans.scope->purpose == PURPOSE_TRIAL);
     bool is_wanted = settings->micro_batches <= 1 && !is_left_out;
-    bool may_be_one = degrees_allow_stages(&options.request->constraints.degrees, 1);
+    bool may_be_one = degrees_allow_stages(&scope.request->constraints.degrees, 1);
     const char *reason = may_be_one ? "its time by the tables is far from the best" : "it has other degrees";
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
         single->baselines[e] = (BaselineResult){.seconds = NAN, .reason = reason};
@@ -116,25 +115,25 @@ AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *sel
     if (!is_wanted || !may_be_one || self->budget.is_cut) return AM_OK;
     if (self->best && pipeline_must_stop(self)) return AM_OK;
     AmError refusal = {0};
-    if (options.searcher == SEARCHER_EXHAUSTIVE) options.searcher = SEARCHER_ANNEAL;
+    if (scope.searcher == SEARCHER_EXHAUSTIVE) scope.searcher = SEARCHER_ANNEAL;
     int32_t instructions = ir_represented(self->plans.primary->canonical);
-    bool is_trial = options.nested.purpose == PURPOSE_TRIAL;
-    int64_t size = search_evaluations_for(options.searcher, instructions);
-    if (options.limits.evaluations > 0) size = pipeline_evaluations_left(self) - uneven_shares_reserve(self);
+    bool is_trial = scope.purpose == PURPOSE_TRIAL;
+    int64_t size = search_evaluations_for(scope.searcher, instructions);
+    if (scope.limits.evaluations > 0) size = pipeline_evaluations_left(self) - uneven_shares_reserve(self);
     else if (is_trial) size = SEARCH_TRIAL_EVALUATIONS;
     else if (is_large(self) && !self->best)
         size = STAGE_EVALUATIONS * (self->most_candidates + self->most_changes);
-    if (options.limits.evaluations == 0 && !is_trial) size -= plan_climb_reserve(self->plans.options, size);
-    if (options.nested.purpose == PURPOSE_PIPELINES && !stop_wanted(&self->budget.stop)) return AM_OK;
+    if (scope.limits.evaluations == 0 && !is_trial) size -= plan_climb_reserve(self->plans.scope, size);
+    if (scope.purpose == PURPOSE_PIPELINES && !stop_wanted(&self->budget.stop)) return AM_OK;
     if (size < 1 || !budget_try_take(&self->budget, 1)) return AM_OK;
-    if (self->best) options.nested.known.rival_seconds = self->best->seconds;
-    options = search_part(&options, &self->budget, size);
+    if (self->best) scope.known.rival_seconds = self->best->seconds;
+    scope = search_part(&scope, &self->budget, size);
     AmStatus status = single_stage_search(single, self->plans.arena, self->plans.primary, self->plans.cluster,
-                                          &options, &refusal);
+                                          &scope, &refusal);
     budget_return(&self->budget, single->evaluations, single->is_cut);
     if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) {
         if (self->refusal.code == AM_OK) self->refusal = refusal;
-        if (single->plan) single->plan->space = plan_space_name(self->plans.options->kind);
+        if (single->plan) single->plan->space = plan_space_name(self->plans.scope->kind);
         return AM_OK;
     }
     return am_pass_error(status, &refusal, error);
@@ -152,7 +151,7 @@ AmStatus pipeline_one_stage_add_overrides(const SearchResult *single, PipelineCa
     if (!refined) return am_fail_memory(error, (int64_t)sizeof *refined);
     *refined = *plan;
     part.limit = pipeline_evaluations_left(self) - uneven_shares_reserve(self);
-    TRY(plan_add_overrides(refined, &part, plans->arena, plans->primary, plans->cluster, plans->options,
+    TRY(plan_add_overrides(refined, &part, plans->arena, plans->primary, plans->cluster, plans->scope,
                            error));
     budget_return(&self->budget, part.used, part.is_cut);
     pool_add(&self->pool, refined, &self->best->fit, PLAN_ORIGIN_IMPROVEMENT, NULL);

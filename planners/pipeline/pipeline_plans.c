@@ -75,7 +75,7 @@ static AmStatus list_recomputed(PlanRecomputation *recomputed, const PipelinePla
 /* Finds the context among those of the module, or makes it. The module is only read, so that several may be
  * made side by side. */
 static AmStatus split_context(const PipelinePlans *self, PipelineContext *context, AmError *error) {
-    const SearchRequest *request = self->options->request;
+    const SearchRequest *request = self->scope->request;
     const MicroBatchSettings settings = {.micro_batches = context->micro_batches,
                                          .recomputed = context->recomputed,
                                          .relaxations = self->relaxations,
@@ -254,7 +254,7 @@ static AmStatus find_contents(StageContents **contents, const PipelinePlans *sel
                               AmError *error) {
     int32_t count = candidate->pipeline.stage_count;
     *contents = NULL;
-    if (self->options->request->constraints.pin_count == 0) return AM_OK;
+    if (self->scope->request->constraints.pin_count == 0) return AM_OK;
     PlanStage *stages = ARENA_ARRAY(self->arena, PlanStage, count);
     if (!stages) return am_fail_memory(error, count);
     for (int32_t s = 0; s < count; s++) {
@@ -282,7 +282,7 @@ static AmStatus make_stage(PipelinePlans *self, PipelineContext *context, const 
     open_problem(&problem, context, stage);
     problem.devices = devices;
     if (contents) { /* the pins of the stage's parameters and values */
-        const PlanConstraints *constraints = &self->options->request->constraints;
+        const PlanConstraints *constraints = &self->scope->request->constraints;
         const PinSet set = {.pins = constraints->pins,
                             .count = constraints->pin_count,
                             .is_even = constraints->is_even,
@@ -303,7 +303,7 @@ static AmStatus take_plan(PipelinePlans *self, PipelineCandidate *candidate, AmE
     Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
     if (!plan) return am_fail_memory(error, (int64_t)sizeof *plan);
     const PlanContext *context = plan_context_used(given, self->primary);
-    search_describe_plan(plan, context, self->cluster, self->options);
+    search_describe_plan(plan, context, self->cluster, self->scope);
     TRY(micro_batches_state_relaxations(plan, self->arena, context, error));
     plan->stages = given->stages;
     plan->stage_count = given->stage_count;
@@ -323,7 +323,7 @@ static AmStatus make_plan(PipelinePlans *self, PipelineCandidate *candidate, AmE
     AxisPlan *axis_plans = ARENA_ARRAY(self->arena, AxisPlan, pipeline->stage_count);
     StageContents *contents;
     if (self->arena->failed) return am_fail_memory(error, (int64_t)sizeof *plan);
-    search_describe_plan(plan, context->context, self->cluster, self->options);
+    search_describe_plan(plan, context->context, self->cluster, self->scope);
     TRY(micro_batches_state_relaxations(plan, self->arena, context->context, error));
     TRY(find_contents(&contents, self, context, candidate, error));
     for (int32_t s = 0; s < pipeline->stage_count; s++)
@@ -350,7 +350,7 @@ static AmStatus simulate_candidate(void *user, ScheduleKind schedule, AmError *e
     const SimulationTask *task = user;
     const PipelinePlans *self = task->plans;
     PipelineCandidate *candidate = task->candidates;
-    const SimulationOptions options = {.memory_fraction = self->options->request->constraints.memory_fraction,
+    const SimulationOptions options = {.memory_fraction = self->scope->request->constraints.memory_fraction,
                                        .stop = self->stop};
     Simulation *simulation;
     if (candidate->plan->stage_count > 1 && !candidate->given)
@@ -401,10 +401,10 @@ AmStatus pipeline_plans_simulate(PipelinePlans *self, PipelineCandidate *candida
     for (int32_t k = 0; k < count; k++) {
         candidates[k].status = make_plan(self, &candidates[k], &candidates[k].error);
         if (candidates[k].status == AM_OK)
-            candidates[k].status = target_check_plan(self->options->request->constraints.target,
+            candidates[k].status = target_check_plan(self->scope->request->constraints.target,
                                                      candidates[k].plan, &candidates[k].error);
         if (candidates[k].status == AM_OK)
-            candidates[k].status = search_check_plan(self->options, candidates[k].plan, &candidates[k].error);
+            candidates[k].status = search_check_plan(self->scope, candidates[k].plan, &candidates[k].error);
         if (candidates[k].status != AM_OK) candidates[k].plan = NULL;
     }
     parallel_for(count, 0, simulate_task, &task);
@@ -422,10 +422,10 @@ AmStatus pipeline_plans_simulate(PipelinePlans *self, PipelineCandidate *candida
 }
 
 void pipeline_plans_log(const PipelinePlans *plans, const PipelineCandidate *candidate, int64_t evaluations) {
-    const SearchOptions *options = plans->options;
+    const SearchScope *scope = plans->scope;
     const PipelineLayout *pipeline = &candidate->pipeline;
     Text text = {0};
-    if (!options->request->callbacks.on_episode) return;
+    if (!scope->request->callbacks.on_episode) return;
     text_append(&text, "{\"evaluations\": %lld, \"micro_batches\": %d, \"schedule\": \"%s\", \"stages\": [",
                 (long long)evaluations, pipeline->micro_batches, candidate->plan->schedule);
     for (int32_t s = 0; s < pipeline->stage_count; s++) {
@@ -437,7 +437,7 @@ void pipeline_plans_log(const PipelinePlans *plans, const PipelineCandidate *can
     }
     text_append(&text, "], \"estimate\": %.9g, \"seconds\": %.9g, \"fits\": %s}", pipeline->seconds,
                 candidate->seconds, candidate->fit.fits ? "true" : "false");
-    if (!text.failed) options->request->callbacks.on_episode(options->request->callbacks.user, text.data);
+    if (!text.failed) scope->request->callbacks.on_episode(scope->request->callbacks.user, text.data);
     text_free(&text);
 }
 

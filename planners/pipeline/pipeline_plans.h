@@ -6,7 +6,7 @@
 #include "cost/simulate/simulate.h"
 #include "lowering/micro_batch/micro_batches.h"
 #include "planners/pipeline/stage_dp.h"
-#include "planners/problem/search_options.h"
+#include "planners/problem/search_scope.h"
 
 /* The context for making plans: one for each number of micro-batches and recomputation. */
 typedef struct PipelineContext {
@@ -35,7 +35,7 @@ typedef struct PipelinePlans {
     PlanContext *primary;
     const Cluster *cluster;
     const LayerCosts *costs;
-    const SearchOptions *options;
+    const SearchScope *scope;
     uint32_t relaxations;
     const StopSignal *stop; /* ends pending simulations; NULL: they are completed */
     PipelineContext *contexts[PIPELINE_MOST_CONTEXTS];

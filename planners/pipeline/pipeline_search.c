@@ -31,7 +31,7 @@ enum { MOST_FOUND = 24, MOST_GUESSES = 4, MOST_EVEN = 2, MOST_VARIED = 2, MOST_N
 static AmStatus price_first(PipelineCandidates *self, const MicroBatchSettings *settings, AmError *error) {
     enum { SOON_ENOUGH = 2000 /* instructions */, LEAST_LEFT = 16 /* evaluations */ };
     const Cluster *cluster = self->plans.cluster;
-    const Degrees *degrees = &self->plans.options->request->constraints.degrees;
+    const Degrees *degrees = &self->plans.scope->request->constraints.degrees;
     const StageStrategy strategies[] = {
         {.tensor = 1, .storage = 3},
         {.tensor = cluster->servers[0].device_count, .splits_sequence = true, .storage = 3}};
@@ -52,14 +52,14 @@ static AmStatus price_first(PipelineCandidates *self, const MicroBatchSettings *
 
 /* Simulates the plan of --init-plan first, if it is in the requested space. */
 static AmStatus price_given(PipelineCandidates *self, const MicroBatchSettings *settings, AmError *error) {
-    const SearchOptions *options = self->plans.options;
-    const Plan *initial = options->request->space.initial;
+    const SearchScope *scope = self->plans.scope;
+    const Plan *initial = scope->request->space.initial;
     PipelineCandidate *candidate = ARENA_ARRAY(self->plans.arena, PipelineCandidate, 1);
     if (!candidate) return am_fail_memory(error, (int64_t)sizeof *candidate);
     if (!initial || (settings->micro_batches > 0 && settings->micro_batches != initial->micro_batches))
         return AM_OK;
-    if (options->request->space.schedule && initial->stage_count > 1 &&
-        plan_schedule(initial) != pipeline_wanted_schedule(options))
+    if (scope->request->space.schedule && initial->stage_count > 1 &&
+        plan_schedule(initial) != pipeline_wanted_schedule(scope))
         return AM_OK;
     candidate->given = initial;
     candidate->is_apart = true;
@@ -88,18 +88,18 @@ static void add_found(Found *found, const PipelineLayout *pipeline) {
 
 /* Adds the pipelines of the agent that cuts pipelines; with its searcher, they replace those found. */
 static AmStatus add_guesses(Found *found, const PipelineCandidates *self, AmError *error) {
-    const SearchOptions *options = self->plans.options;
+    const SearchScope *scope = self->plans.scope;
     PipelineLayout guesses[MOST_GUESSES];
     Agent *agent;
     int32_t count;
-    if (options->request->method.agent) TRY(cut_agent_read(&agent, options->request->method.agent, error));
+    if (scope->request->method.agent) TRY(cut_agent_read(&agent, scope->request->method.agent, error));
     else TRY(cut_agent_built_in(&agent, error));
     AmStatus status = cut_agent_guess(guesses, MOST_GUESSES, &count, self->model, agent, error);
     agent_free(agent);
     TRY(status);
-    if (options->searcher == SEARCHER_AGENT && count > 0) found->count = 0;
+    if (scope->searcher == SEARCHER_AGENT && count > 0) found->count = 0;
     for (int32_t k = 0; k < count; k++) {
-        if (!degrees_allow_stages(&options->request->constraints.degrees, guesses[k].stage_count)) continue;
+        if (!degrees_allow_stages(&scope->request->constraints.degrees, guesses[k].stage_count)) continue;
         guesses[k].origin = PLAN_ORIGIN_AGENT;
         add_found(found, &guesses[k]);
     }
@@ -149,11 +149,10 @@ static AmStatus price_even(PipelineCandidates *self, const Found *found, int64_t
         int32_t *cuts = ARENA_ARRAY(self->plans.arena, int32_t, PIPELINE_MOST_STAGES + 1);
         if (!cuts) return am_fail_memory(error, PIPELINE_MOST_STAGES);
         memcpy(cuts, even[k].cuts, sizeof even[k].cuts);
-        candidates[(*count)++] =
-            (PipelineCandidate){.pipeline = even[k].pipeline,
-                                .origin = PLAN_ORIGIN_BASELINE,
-                                .schedule = pipeline_wanted_schedule(self->plans.options),
-                                .cuts = cuts};
+        candidates[(*count)++] = (PipelineCandidate){.pipeline = even[k].pipeline,
+                                                     .origin = PLAN_ORIGIN_BASELINE,
+                                                     .schedule = pipeline_wanted_schedule(self->plans.scope),
+                                                     .cuts = cuts};
     }
     return pipeline_price_all(self, candidates, *count, error);
 }
@@ -161,13 +160,13 @@ static AmStatus price_even(PipelineCandidates *self, const Found *found, int64_t
 /* Simulates the best pipelines by tables of these numbers of micro-batches. */
 static AmStatus price_numbers(PipelineCandidates *self, const int32_t *numbers, int32_t count,
                               bool has_few_iterations, AmError *error) {
-    const SearchOptions *options = self->plans.options;
-    StageModelSettings settings = {.memory_fraction = options->request->constraints.memory_fraction,
+    const SearchScope *scope = self->plans.scope;
+    StageModelSettings settings = {.memory_fraction = scope->request->constraints.memory_fraction,
                                    .may_recompute = true,
                                    .may_shard_storage = true,
                                    .has_few_iterations = has_few_iterations,
-                                   .degrees = options->request->constraints.degrees,
-                                   .are_alike = target_row(options->request->constraints.target)->stages ==
+                                   .degrees = scope->request->constraints.degrees,
+                                   .are_alike = target_row(scope->request->constraints.target)->stages ==
                                                 TARGET_ALIKE_STAGES,
                                    .most_tables = most_tables(self)};
     Found found;
@@ -177,29 +176,29 @@ static AmStatus price_numbers(PipelineCandidates *self, const int32_t *numbers, 
     device_orders_close(&self->orders);
     stage_model_close(self->model);
     self->model = NULL;
-    search_watch_phase(options->request->callbacks.watch, SEARCH_PHASE_TABLES);
+    search_watch_phase(scope->request->callbacks.watch, SEARCH_PHASE_TABLES);
     TRY(stage_model_open(&self->model, self->costs, numbers, count, &settings, error));
     self->budget.used += stage_model_evaluations(self->model);
-    search_watch_count(options->request->callbacks.watch, stage_model_evaluations(self->model), NAN);
+    search_watch_count(scope->request->callbacks.watch, stage_model_evaluations(self->model), NAN);
     /* A table that cannot be made takes no evaluation, so some may be missing although evaluations are left.
      */
     self->budget.is_cut |= is_reduced && self->model->table_count == settings.most_tables;
     if (self->budget.is_cut || !budget_try_take(&self->budget, 1)) return AM_OK;
     pipeline_allow_candidates(self);
-    search_watch_phase(options->request->callbacks.watch, SEARCH_PHASE_PIPELINES);
-    search_watch_expect(options->request->callbacks.watch, self->most_candidates + self->most_changes);
+    search_watch_phase(scope->request->callbacks.watch, SEARCH_PHASE_PIPELINES);
+    search_watch_expect(scope->request->callbacks.watch, self->most_candidates + self->most_changes);
     int64_t most = 2 * self->most_candidates / 3;
     if (most < 1 || pipeline_must_stop(self)) return AM_OK;
     TRY(stage_dp_find(self->model, found.pipelines, MOST_FOUND, &found.count, NULL, error));
     PipelineLayout others[DEVICE_ORDERS_MOST_MODELS]; /* of other orders of the servers */
     int32_t other_count = 0;
-    if (!options->request->devices.keeps_order)
+    if (!scope->request->devices.keeps_order)
         TRY(device_orders_find(&self->orders, others, &other_count, self->model, found.pipelines, found.count,
                                error));
     for (int32_t k = 0; k < other_count; k++) add_found(&found, &others[k]);
     TRY(add_guesses(&found, self, error));
     int32_t even_count = 0;
-    if (options->searcher != SEARCHER_AGENT) TRY(price_even(self, &found, most / 3, &even_count, error));
+    if (scope->searcher != SEARCHER_AGENT) TRY(price_even(self, &found, most / 3, &even_count, error));
     if (found.count > most - even_count) found.count = (int32_t)most - even_count;
     return pipeline_price_layouts(self, found.pipelines, found.count, error);
 }
@@ -225,9 +224,9 @@ static AmStatus price_nearest(PipelineCandidates *self, AmError *error) {
     PipelineLayout nearest = {0}, pipeline;
     double least = INFINITY, excess;
     int32_t devices = self->plans.cluster->device_count, units = self->costs->units.count;
-    bool is_wanted = !self->pool.best.plan && model && self->plans.options->nested.purpose != PURPOSE_TRIAL;
+    bool is_wanted = !self->pool.best.plan && model && self->plans.scope->purpose != PURPOSE_TRIAL;
     if (!is_wanted || pipeline_must_stop(self) || pipeline_evaluations_left(self) < 1) return AM_OK;
-    const Degrees *degrees = &self->plans.options->request->constraints.degrees;
+    const Degrees *degrees = &self->plans.scope->request->constraints.degrees;
     for (int32_t stages = 1; stages <= PIPELINE_MOST_STAGES && stages <= units; stages++)
         for (int32_t n = 0;
              n < model->number_count && devices % stages == 0 && degrees_allow_stages(degrees, stages); n++)
@@ -260,15 +259,15 @@ static bool cannot_take_iterations(const PipelineCandidates *self) {
 
 static AmStatus search_pipelines(PipelineCandidates *self, const MicroBatchSettings *settings,
                                  AmError *error) {
-    const SearchOptions *options = self->plans.options;
+    const SearchScope *scope = self->plans.scope;
     const int32_t one = 1;
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
     /* The tables are for meshes of any degrees: they receive the pins apart, and the layouts the degrees. */
-    ProblemSettings of_problem = problem_settings(SPACE_AUTO, options->request->constraints.memory_fraction);
-    of_problem.constraints.is_even = options->request->constraints.is_even;
-    of_problem.constraints.offloads_optimizer = options->request->constraints.offloads_optimizer;
-    const LayerPins pins = {options->request->constraints.pins, options->request->constraints.pin_count,
-                            options->nested.placement};
+    ProblemSettings of_problem = problem_settings(SPACE_AUTO, scope->request->constraints.memory_fraction);
+    of_problem.constraints.is_even = scope->request->constraints.is_even;
+    of_problem.constraints.offloads_optimizer = scope->request->constraints.offloads_optimizer;
+    const LayerPins pins = {scope->request->constraints.pins, scope->request->constraints.pin_count,
+                            scope->placement};
     TRY(layer_costs_open(&self->costs, self->plans.primary, self->plans.cluster, &of_problem, &pins, error));
     self->plans.costs = self->costs;
     self->costs->stop = self->budget.stop;
@@ -285,29 +284,29 @@ static AmStatus search_pipelines(PipelineCandidates *self, const MicroBatchSetti
     TRY(pipeline_move_cuts(self, self->most_candidates, error));
     TRY(pipeline_one_stage_price(self, settings, error));
     int64_t last = self->priced_count + self->most_changes;
-    if (!options->request->space.schedule && self->most_changes >= 2 * MOST_VARIED) {
+    if (!scope->request->space.schedule && self->most_changes >= 2 * MOST_VARIED) {
         TRY(pipeline_price_schedules(self, MOST_VARIED, INFINITY, error));
         int32_t before = self->priced_count;
         TRY(pipeline_price_schedules(self, MOST_NEAR, NEAR, error));
         TRY(pipeline_price_orders(self, NEAR_ORDER, error));
         last += self->priced_count - before;
     }
-    return options->request->method.no_polish ? AM_OK : pipeline_improve(self, last, error);
+    return scope->request->method.no_polish ? AM_OK : pipeline_improve(self, last, error);
 }
 
 /* ---- mixed devices ---- */
 
 /* Adds the same plan with unequal shares where a stage mixes device types and that is better. */
 static AmStatus share_by_speed(PipelineCandidates *self, const PlanCandidate *candidate, AmError *error) {
-    const SearchOptions *options = self->plans.options;
+    const SearchScope *scope = self->plans.scope;
     int64_t wanted = pipeline_evaluations_left(self), left = budget_left(&self->budget);
     const ShareSearch search = {.cluster = self->plans.cluster,
-                                .memory_fraction = options->request->constraints.memory_fraction,
+                                .memory_fraction = scope->request->constraints.memory_fraction,
                                 .most = wanted < left ? wanted : left,
                                 .stop = &self->budget.stop};
     Plan *shared;
     MemoryFit fit;
-    if (options->request->constraints.is_even || pipeline_must_stop(self)) return AM_OK;
+    if (scope->request->constraints.is_even || pipeline_must_stop(self)) return AM_OK;
     if (!uneven_shares_apply(candidate->plan, search.cluster)) return AM_OK;
     if (!budget_try_take(&self->budget, 1)) return AM_OK;
     TRY(uneven_shares_find(&shared, &fit, &self->budget.used, self->plans.arena, candidate->plan, &search,
@@ -321,28 +320,27 @@ static AmStatus share_by_speed(PipelineCandidates *self, const PlanCandidate *ca
 /* Fails because no plan has the stages that pins name, the last one `last`. */
 static AmStatus fail_pinned_stages(const PipelineCandidates *self, const PropagationPin *last,
                                    AmError *error) {
-    const SearchOptions *options = self->plans.options;
+    const SearchScope *scope = self->plans.scope;
     char text[DEGREES_TEXT_BYTES], label[PIN_LABEL_BYTES], expected[96] = "other stages for the scopes";
     int32_t free_stage =
-        placement_free_stage(options->request->constraints.pins, options->request->constraints.pin_count);
+        placement_free_stage(scope->request->constraints.pins, scope->request->constraints.pin_count);
     if (free_stage >= 0)
         snprintf(expected, sizeof expected, "operators between the scopes for stage %d, which no pin names",
                  free_stage);
     return am_fail(error, AM_ERROR_INFEASIBLE, pin_file(last), "%s: no plan with %s was %s (expected %s%s)",
-                   pin_place(label, last), degrees_text(text, &options->request->constraints.degrees),
+                   pin_place(label, last), degrees_text(text, &scope->request->constraints.degrees),
                    self->budget.is_cut ? "priced within the limit" : "found", expected,
                    self->budget.is_cut ? ", or more --evaluations or --seconds" : "");
 }
 
 /* Fails because no plan with the fixed degrees was found. */
 static AmStatus fail_degrees(const PipelineCandidates *self, AmError *error) {
-    const Degrees *degrees = &self->plans.options->request->constraints.degrees;
+    const Degrees *degrees = &self->plans.scope->request->constraints.degrees;
     const char *source = self->plans.primary->module->source;
     char text[DEGREES_TEXT_BYTES];
-    const SearchOptions *options = self->plans.options;
+    const SearchScope *scope = self->plans.scope;
     const PropagationPin *last;
-    if (placement_stages(options->request->constraints.pins, options->request->constraints.pin_count, &last) >
-        1)
+    if (placement_stages(scope->request->constraints.pins, scope->request->constraints.pin_count, &last) > 1)
         return fail_pinned_stages(self, last, error);
     if (self->budget.is_cut)
         return am_fail(
@@ -369,7 +367,7 @@ static AmStatus search_candidates(PipelineCandidates *self, SearchResult *result
     TRY(pipeline_one_stage_add_overrides(result, self, error));
     PlanCandidate nearest = {0};
     if (self->best) nearest = self->pool.best;
-    else if (!pool_best(&result->pool) && self->plans.options->nested.purpose != PURPOSE_TRIAL)
+    else if (!pool_best(&result->pool) && self->plans.scope->purpose != PURPOSE_TRIAL)
         nearest =
             candidate_is_better(&self->pool.best, &result->pool.best) ? self->pool.best : result->pool.best;
     if (nearest.plan) TRY(share_by_speed(self, &nearest, error));
@@ -380,9 +378,9 @@ static AmStatus search_candidates(PipelineCandidates *self, SearchResult *result
         return am_fail(error, AM_INTERRUPTED, "", "interrupted before a plan was found that fits");
     if (result->nearest)
         return memory_fail(&result->nearest_fit, self->plans.cluster,
-                           self->plans.options->request->constraints.memory_fraction, error);
-    const SearchOptions *options = self->plans.options;
-    const PlanConstraints *constraints = &options->request->constraints;
+                           self->plans.scope->request->constraints.memory_fraction, error);
+    const SearchScope *scope = self->plans.scope;
+    const PlanConstraints *constraints = &scope->request->constraints;
     TRY(pins_check_meshes(self->plans.primary, constraints->pins, constraints->pin_count,
                           &constraints->degrees, constraints->is_even, self->plans.cluster->device_count,
                           error));
@@ -402,15 +400,15 @@ static AmStatus search_candidates(PipelineCandidates *self, SearchResult *result
 }
 
 /* Checks options that fix axis priorities of one stage on one mesh, which pipelines do not have. */
-AmStatus pipeline_check_options(const SearchOptions *options, AmError *error) {
-    const SearchRequest *request = options->request;
-    bool is_agent = options->searcher == SEARCHER_AGENT;
+AmStatus pipeline_check_options(const SearchScope *scope, AmError *error) {
+    const SearchRequest *request = scope->request;
+    bool is_agent = scope->searcher == SEARCHER_AGENT;
     Agent *agent;
     if (request->method.agent) { /* reports an invalid agent before the search */
         TRY(cut_agent_read(&agent, request->method.agent, error));
         agent_free(agent);
     }
-    if (is_agent && options->limits.evaluations > 0 && options->limits.evaluations / 4 < LEAST_TABLES)
+    if (is_agent && scope->limits.evaluations > 0 && scope->limits.evaluations / 4 < LEAST_TABLES)
         return am_fail(
             error, AM_ERROR_USAGE, "",
             "--searcher agent needs --evaluations %d at least: a quarter of them makes the tables that "
@@ -420,17 +418,17 @@ AmStatus pipeline_check_options(const SearchOptions *options, AmError *error) {
         return am_fail(
             error, AM_ERROR_USAGE, "",
             "--space hybrid chooses stages and their meshes: it takes no --mesh or --keep-shardings");
-    if (pipeline_wanted_schedule(options) == SCHEDULE_INTERLEAVED)
+    if (pipeline_wanted_schedule(scope) == SCHEDULE_INTERLEAVED)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--space %s has stages of one chunk: gpipe, 1f1b or zb_h1; interleaved_1f1b needs "
                        "--baseline even_pipeline or megatron_3d",
-                       plan_space_name(options->kind));
+                       plan_space_name(scope->kind));
     return AM_OK;
 }
 
 AmStatus pipeline_search(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
-                         const SearchOptions *options, const MicroBatchSettings *settings, AmError *error) {
-    const SearchRequest *request = options->request;
+                         const SearchScope *scope, const MicroBatchSettings *settings, AmError *error) {
+    const SearchRequest *request = scope->request;
     double start = clock_seconds();
     *result = (SearchResult){.model_gap = NAN};
     PipelineCandidates *self = ARENA_ARRAY(arena, PipelineCandidates, 1);
@@ -438,11 +436,11 @@ AmStatus pipeline_search(SearchResult *result, Arena *arena, PlanContext *primar
     self->plans = (PipelinePlans){.arena = arena,
                                   .primary = primary,
                                   .cluster = cluster,
-                                  .options = options,
+                                  .scope = scope,
                                   .relaxations = settings->relaxations};
-    self->budget = budget_begin(&options->limits, PIPELINES_SHARE, request->callbacks.interrupted);
-    self->budget.limit = options->limits.evaluations > 0 ? options->limits.evaluations : INT64_MAX;
-    double end = options->limits.seconds > 0 ? start + options->limits.seconds : 0;
+    self->budget = budget_begin(&scope->limits, PIPELINES_SHARE, request->callbacks.interrupted);
+    self->budget.limit = scope->limits.evaluations > 0 ? scope->limits.evaluations : INT64_MAX;
+    double end = scope->limits.seconds > 0 ? start + scope->limits.seconds : 0;
     pipeline_allow_candidates(self);
     AmStatus status = search_candidates(self, result, settings, end, error);
     if (result->plan) result->plan->evaluations = self->budget.used;

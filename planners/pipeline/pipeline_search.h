@@ -9,18 +9,18 @@
 #define PLANNERS_PIPELINE_PIPELINE_SEARCH_H
 
 #include "lowering/micro_batch/micro_batches.h"
-#include "planners/problem/search_options.h"
 #include "planners/problem/search_result.h"
+#include "planners/problem/search_scope.h"
 
 /* Refuses options that the space does not have, and an agent that cannot be read or has too few evaluations.
  */
-AmStatus pipeline_check_options(const SearchOptions *options, AmError *error);
+AmStatus pipeline_check_options(const SearchScope *scope, AmError *error);
 
 /* Makes one round of the search (plan_search.h). settings->micro_batches 0: all powers of two that divide
  * the batch. The plan's context is owned by `primary`. The result does not depend on the number of threads;
  * where the search is interrupted or out of time, it is the best plan so far. AM_ERROR_INFEASIBLE if nothing
  * that was found fits; result->nearest came nearest. */
 AmStatus pipeline_search(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
-                         const SearchOptions *options, const MicroBatchSettings *settings, AmError *error);
+                         const SearchScope *scope, const MicroBatchSettings *settings, AmError *error);
 
 #endif

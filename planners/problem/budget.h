@@ -1,4 +1,4 @@
-/* SearchLimits: the most that a search may use, in its options. Budget: the count of what it has used.
+/* SearchLimits: the most that a search may use, in its scope. Budget: the count of what it has used.
  *
  * Each search begins a budget from its limits, and each part gets limits from the rest of the budget:
  *

@@ -70,15 +70,15 @@ struct AssignmentSearch {
 /* Opens the policy. The searcher dqn has the evaluations to correct the network of errors by prices.
  * SEARCHER_AUTO prices at most 10 plans of the policy, so its estimates count uncorrected. */
 static AmStatus open_policy(AssignmentSearch *self, AmError *error) {
-    const SearchOptions *options = self->stages->options;
+    const SearchScope *scope = self->stages->scope;
     AgentSettings settings = assignment_settings();
     settings.seed = self->stages->rounds.seed;
-    settings.device = options->request->method.device;
+    settings.device = scope->request->method.device;
     settings.learning_rate = LEARNING_RATE;
     settings.batch = 16;
     settings.replay_capacity = 4096;
-    const char *path = options->request->method.policy;
-    bool expects_errors = options->searcher == SEARCHER_DQN;
+    const char *path = scope->request->method.policy;
+    bool expects_errors = scope->searcher == SEARCHER_DQN;
     self->looks = expects_errors ? ASSIGNMENT_LOOKS : ASSIGNMENT_FEW_LOOKS;
     if (!path) TRY(assignment_policy_built_in(&self->policy, &settings, error));
     else if (strcmp(path, UNTRAINED) != 0) TRY(assignment_policy_read(&self->policy, &settings, path, error));
@@ -89,8 +89,8 @@ static AmStatus open_policy(AssignmentSearch *self, AmError *error) {
     return AM_OK;
 }
 
-AmStatus assignment_search_check(const SearchOptions *options, AmError *error) {
-    const SearchRequest *request = options->request;
+AmStatus assignment_search_check(const SearchScope *scope, AmError *error) {
+    const SearchRequest *request = scope->request;
     const AgentSettings settings = assignment_settings();
     AssignmentPolicy policy;
     if (!request->method.policy || strcmp(request->method.policy, UNTRAINED) == 0) return AM_OK;
@@ -196,7 +196,7 @@ static AmStatus expand_node(AssignmentSearch *self, int32_t parent, double tempe
         TRY(assignment_store(self->policy.actions, state->features[look->action],
                              look->estimate.gain - from->estimate.gain, error));
     }
-    if (!self->stages->options->request->method.no_learning)
+    if (!self->stages->scope->request->method.no_learning)
         agent_learn(self->policy.actions, UPDATES_PER_EXPANSION);
     self->familiar = self->node_count > before ? 0 : self->familiar + 1;
     self->is_exhausted |= self->familiar >= FAMILIAR_EXPANSIONS;
@@ -290,10 +290,10 @@ static AmStatus expand_again(AssignmentSearch *self, AmError *error) {
 
 static void log_price(const AssignmentSearch *self, double gain) {
     const SingleStageSearch *stages = self->stages;
-    const SearchOptions *options = stages->options;
+    const SearchScope *scope = stages->scope;
     double seconds = INFINITY;
     char line[256];
-    if (!options->request->callbacks.on_episode) return;
+    if (!scope->request->callbacks.on_episode) return;
     for (int32_t k = 0; k < stages->problem_count; k++)
         if (stages->problems[k]->best.is_known)
             seconds = fmin(seconds, stages->problems[k]->best.price.seconds);
@@ -302,7 +302,7 @@ static void log_price(const AssignmentSearch *self, double gain) {
         "{\"evaluations\":%lld,\"reward\":%.6g,\"best\":%.9g,\"epsilon\":%.4g,\"loss\":%.6g,\"episodes\":%d}",
         (long long)single_stage_evaluations(stages), gain, seconds, self->temperature,
         agent_loss(self->policy.actions), self->expansions);
-    options->request->callbacks.on_episode(options->request->callbacks.user, line);
+    scope->request->callbacks.on_episode(scope->request->callbacks.user, line);
 }
 
 static AmStatus price_node(AssignmentSearch *self, int32_t place, AmError *error) {

@@ -13,16 +13,16 @@
 
 typedef struct AssignmentSearch AssignmentSearch;
 
-/* Opens the policy built in, or options->request->method.policy: "untrained", or a file. Searches the first
+/* Opens the policy built in, or scope->request->method.policy: "untrained", or a file. Searches the first
  * `meshes` problems of the search, to which it refers. */
 AmStatus assignment_search_open(AssignmentSearch **search, SingleStageSearch *stages, int32_t meshes,
                                 AmError *error);
 void assignment_search_close(AssignmentSearch *search);
 
-/* Reads options->request->method.policy, if it is a file: AM_ERROR_INPUT before the search, whatever the
+/* Reads scope->request->method.policy, if it is a file: AM_ERROR_INPUT before the search, whatever the
  * search needs.
  */
-AmStatus assignment_search_check(const SearchOptions *options, AmError *error);
+AmStatus assignment_search_check(const SearchScope *scope, AmError *error);
 
 /* Prices plans until the search has `until` evaluations, must end, or finds nothing new. */
 AmStatus assignment_search_run(AssignmentSearch *search, int64_t until, AmError *error);

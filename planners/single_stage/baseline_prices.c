@@ -147,7 +147,7 @@ static AmStatus begin_price(BaselinePrice *self, SingleStageSearch *search, Base
         TRY(baseline_axis_plan(problem, baseline, &axis_plan, &mesh->reason, error));
         axis_plan.gathers_again = true; /* as ZeRO's third stage does */
         if (!mesh->reason) TRY(single_stage_plan(search, problem, &axis_plan, &mesh->plan, error));
-        if (mesh->plan && search_check_plan(search->options, mesh->plan, NULL) != AM_OK) {
+        if (mesh->plan && search_check_plan(search->scope, mesh->plan, NULL) != AM_OK) {
             mesh->reason = "it has other degrees, or violates a pin";
             mesh->plan = NULL;
         }
@@ -159,8 +159,8 @@ static AmStatus begin_price(BaselinePrice *self, SingleStageSearch *search, Base
 static void price_task(void *user, int32_t baseline) {
     BaselinePrices *pricing = user;
     BaselinePrice *self = &pricing->prices[baseline];
-    const SearchOptions *options = pricing->search->options;
-    bool is_named = options->searcher == SEARCHER_BASELINE && (int32_t)options->baseline == baseline;
+    const SearchScope *scope = pricing->search->scope;
+    bool is_named = scope->searcher == SEARCHER_BASELINE && (int32_t)scope->baseline == baseline;
     for (int32_t k = pricing->search->problem_count - 1; k >= 0 && self->is_requested; k--) {
         MeshPrice *mesh = &self->meshes[k];
         /* After an interrupt, or out of time, only a baseline that is requested by name is priced. */
@@ -173,7 +173,7 @@ static void price_task(void *user, int32_t baseline) {
 
 static AmStatus end_price(SingleStageSearch *search, Baseline baseline, const BaselinePrice *self,
                           AmError *error) {
-    const SearchRequest *request = search->options->request;
+    const SearchRequest *request = search->scope->request;
     BaselineResult *result = &search->result->baselines[baseline];
     *result = (BaselineResult){.seconds = NAN};
     TRY(am_pass_error(self->status, &self->error, error));

@@ -82,7 +82,7 @@ static bool is_wide(const StageProblem *problem) {
 
 static AmStatus explore_problem(const Exploration *exploration, const Screening *screening,
                                 StageProblem *problem, AmError *error) {
-    const SearchOptions *options = exploration->search->options;
+    const SearchScope *scope = exploration->search->scope;
     AxisPlan nothing = {0};
     int64_t before = problem->budget.used;
     /* A search that is stopped at once makes do with one plan (single_stage_search.c), else each mesh has one
@@ -92,17 +92,17 @@ static AmStatus explore_problem(const Exploration *exploration, const Screening 
         PlanPrice unsplit; /* splits nothing beside the pins */
         TRY(problem_price(problem, &nothing, &unsplit, error));
     }
-    if (options->request->space.initial && !problem_must_stop(problem))
-        TRY(price_initial(problem, options->request->space.initial, error));
+    if (scope->request->space.initial && !problem_must_stop(problem))
+        TRY(price_initial(problem, scope->request->space.initial, error));
     TRY(screen_price(screening, problem, error));
-    if (!options->request->method.no_seeds) TRY(baseline_price_seeds(problem, error));
+    if (!scope->request->method.no_seeds) TRY(baseline_price_seeds(problem, error));
     /* A part of the share explores, the rest climbs: meshes differ in the plans that they can
      * reach. */
     int64_t share = problem->budget.limit;
-    if (!options->request->method.no_polish) problem->budget.limit = before + (share - before) / 3 + 1;
+    if (!scope->request->method.no_polish) problem->budget.limit = before + (share - before) / 3 + 1;
     if (exploration->explore) TRY(exploration->explore(problem, exploration->search->rounds.seed, error));
     problem->budget.limit = share;
-    return options->request->method.no_polish ? AM_OK : polish_climb(problem, error);
+    return scope->request->method.no_polish ? AM_OK : polish_climb(problem, error);
 }
 
 static void explore_task(void *user, int32_t k) {
@@ -116,7 +116,7 @@ static void screen_task(void *user, int32_t k) {
     Exploration *exploration = user;
     ExplorationTask *task = &exploration->tasks[k];
     const SingleStageSearch *search = exploration->search;
-    if (!search->options->request->method.no_seeds)
+    if (!search->scope->request->method.no_seeds)
         task->status = screen_search(&exploration->screenings[k], search->problems[k], search->rounds.seed,
                                      &task->error);
 }
@@ -292,7 +292,7 @@ static int32_t put_promising_first(Exploration *exploration) {
     SingleStageSearch *self = exploration->search;
     Screening *screenings = exploration->screenings;
     const double margin = 1.5; /* estimates may be wrong by so much */
-    double rival = margin * self->options->nested.known.rival_seconds, best = rival > 0 ? rival : INFINITY;
+    double rival = margin * self->scope->known.rival_seconds, best = rival > 0 ? rival : INFINITY;
     int32_t promising = 0;
     for (int32_t k = 0; k < self->problem_count; k++)
         if (screenings[k].count > 0) best = fmin(best, plan_price_score(&screenings[k].kept[0].estimate));
@@ -326,18 +326,17 @@ enum { EPISODE_PARTS = 50, EPISODE_LEAST = 4, EPISODE_MOST = 10, EPISODE_MESHES 
 
 /* Prices the first plans of the trained policy on the most promising meshes, once in a search. */
 static AmStatus price_episode(SingleStageSearch *self, int32_t promising, AmError *error) {
-    const SearchOptions *options = self->options;
+    const SearchScope *scope = self->scope;
     int64_t before = single_stage_evaluations(self), most = (self->budget.limit - before) / EPISODE_PARTS;
     AssignmentSearch *policy = NULL;
-    if (options->searcher != SEARCHER_AUTO || options->nested.purpose == PURPOSE_TRIAL ||
-        self->rounds.has_episode)
+    if (scope->searcher != SEARCHER_AUTO || scope->purpose == PURPOSE_TRIAL || self->rounds.has_episode)
         return AM_OK;
     if (most > EPISODE_MOST) most = EPISODE_MOST;
     if (most < EPISODE_LEAST) most = EPISODE_LEAST;
     self->rounds.has_episode = true;
     if (self->budget.limit - before < 2 * most || promising == 0) return AM_OK;
     int32_t meshes =
-        promising < EPISODE_MESHES || options->request->method.no_seeds ? promising : EPISODE_MESHES;
+        promising < EPISODE_MESHES || scope->request->method.no_seeds ? promising : EPISODE_MESHES;
     AmStatus status = assignment_search_open(&policy, self, meshes, error);
     if (status == AM_OK) status = run_policy(policy, self, before + most, error);
     assignment_search_close(policy);
@@ -364,7 +363,7 @@ static AmStatus polish_others(SingleStageSearch *self, AmError *error) {
 }
 
 AmStatus exploration_search(SingleStageSearch *self, ExploreFunction *explore, AmError *error) {
-    const SearchRequest *request = self->options->request;
+    const SearchRequest *request = self->scope->request;
     Exploration *exploration;
     TRY(open_exploration(&exploration, self, explore, error));
     int32_t count = put_promising_first(exploration), rounds = 1;
@@ -404,19 +403,19 @@ AmStatus exploration_start(SingleStageSearch *self, int64_t evaluations, AmError
 #define POLICY_PARTS 3
 
 AmStatus exploration_by_policy(SingleStageSearch *self, ExploreFunction *explore, AmError *error) {
-    const SearchOptions *options = self->options;
+    const SearchScope *scope = self->scope;
     AssignmentSearch *search = NULL;
-    for (int32_t k = 0; k < self->problem_count && options->request->space.initial;
+    for (int32_t k = 0; k < self->problem_count && scope->request->space.initial;
          k++) /* before the budget ends */
-        TRY(price_initial(self->problems[k], options->request->space.initial, error));
+        TRY(price_initial(self->problems[k], scope->request->space.initial, error));
     int64_t first = single_stage_evaluations(self), share = self->budget.limit - first;
-    bool is_alone = options->request->method.no_seeds && options->request->method.no_polish;
+    bool is_alone = scope->request->method.no_seeds && scope->request->method.no_polish;
     AmStatus status = assignment_search_open(&search, self, self->problem_count, error);
     if (status == AM_OK)
         status =
             run_policy(search, self, is_alone ? self->budget.limit : first + share / POLICY_PARTS + 1, error);
     if (status == AM_OK && !is_alone) status = exploration_search(self, explore, error);
-    if (status == AM_OK && options->request->method.no_polish)
+    if (status == AM_OK && scope->request->method.no_polish)
         status = run_policy(search, self, self->budget.limit, error);
     assignment_search_close(search);
     return status;

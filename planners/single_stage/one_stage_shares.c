@@ -30,12 +30,12 @@ static bool is_mixed(const SingleStageSearch *self, const Mesh *mesh) {
 }
 
 int64_t single_stage_share_evaluations(const SingleStageSearch *self, int64_t limit) {
-    const SearchOptions *options = self->options;
+    const SearchScope *scope = self->scope;
     const int64_t wanted = MOST_PLANS * (UNEVEN_SHARES_TRIED + 1) + MOST_CLIMB;
     bool mixes = false;
     for (int32_t k = 0; k < self->problem_count; k++) mixes |= is_mixed(self, &self->problems[k]->mesh);
-    if (!mixes || options->request->constraints.is_even || options->request->constraints.kept) return 0;
-    if (options->limits.evaluations == 0 || options->limits.is_default) return wanted;
+    if (!mixes || scope->request->constraints.is_even || scope->request->constraints.kept) return 0;
+    if (scope->limits.evaluations == 0 || scope->limits.is_default) return wanted;
     int64_t part = limit / LIMIT_PART;
     return part < wanted ? part : wanted;
 }
@@ -60,7 +60,7 @@ static AmStatus add_data_parallel(Sharers *sharers, SingleStageSearch *self, AmE
     const StageProblem *problem = self->baselines[BASELINE_DATA_PARALLEL].problem;
     bool is_there = plan && !isnan(self->result->baselines[BASELINE_DATA_PARALLEL].seconds);
     const char *reason;
-    if (!is_there || self->options->request->method.no_seeds || plan == sharers->of[0].plan) return AM_OK;
+    if (!is_there || self->scope->request->method.no_seeds || plan == sharers->of[0].plan) return AM_OK;
     Sharer *sharer = &sharers->of[sharers->count++];
     *sharer = (Sharer){.plan = plan, .fit = {.fits = true}, .problem = problem};
     return baseline_axis_plan(problem, BASELINE_DATA_PARALLEL, &sharer->axis_plan, &reason, error);
@@ -95,7 +95,7 @@ static AmStatus find_sharers(Sharers *sharers, SingleStageSearch *self, Plan *pl
         if (mesh_is_alike(&self->problems[k]->mesh, &plan->stages[0].mesh)) problem = self->problems[k];
     *sharers = (Sharers){.of = {{.plan = plan, .fit = *fit, .problem = problem}}, .count = 1};
     if (problem) sharers->of[0].axis_plan = problem->best.axis_plan;
-    if (!search_method_takes_baselines(self->options->searcher)) return AM_OK;
+    if (!search_method_takes_baselines(self->scope->searcher)) return AM_OK;
     most = most < 1 ? 1 : most > MOST_PLANS ? MOST_PLANS : most;
     if (most > 1) TRY(add_data_parallel(sharers, self, error));
     return add_meshes(sharers, self, most, error);
@@ -129,7 +129,7 @@ static AmStatus climb_priorities(SingleStageSearch *self, const Sharers *sharers
     most = most < MOST_CLIMB ? most : MOST_CLIMB;
     self->shares.is_short |= most > self->shares.left;
     if (most > self->shares.left) most = self->shares.left;
-    if (most < 1 || self->options->request->method.no_polish) return AM_OK;
+    if (most < 1 || self->scope->request->method.no_polish) return AM_OK;
     TRY(single_stage_problem(&problem, self, mesh, most, error));
     AmStatus status = AM_OK;
     for (int32_t k = 0; k < sharers->count && status == AM_OK; k++)
@@ -155,7 +155,7 @@ static AmStatus climb_priorities(SingleStageSearch *self, const Sharers *sharers
 
 /* Returns the step of the fastest plan that any part of the search has, or 0. */
 static double find_rival(const SingleStageSearch *self) {
-    const KnownSteps *known = &self->options->nested.known;
+    const KnownSteps *known = &self->scope->known;
     const Plan *plan = pool_best(&self->result->pool);
     double seconds = plan ? plan->predicted_step_seconds : INFINITY;
     if (known->rival_seconds > 0) seconds = fmin(seconds, known->rival_seconds);
@@ -172,7 +172,7 @@ static double find_rival(const SingleStageSearch *self) {
  * `self->shares.is_short` if those may not do. */
 static AmStatus share_plans(SingleStageSearch *self, Plan **plan, MemoryFit *fit, AmError *error) {
     ShareSearch search = {.cluster = self->cluster,
-                          .memory_fraction = self->options->request->constraints.memory_fraction,
+                          .memory_fraction = self->scope->request->constraints.memory_fraction,
                           .stop = &self->budget.stop};
     Sharers sharers;
     if (self->shares.left == 0 || single_stage_must_end(self)) return AM_OK;
@@ -196,7 +196,7 @@ static AmStatus share_plans(SingleStageSearch *self, Plan **plan, MemoryFit *fit
         *plan = shared;
         *fit = shared_fit;
     }
-    bool may_climb = search_method_takes_baselines(self->options->searcher) &&
+    bool may_climb = search_method_takes_baselines(self->scope->searcher) &&
                      !mesh_has_equal_shares(&(*plan)->stages[0].mesh) && !single_stage_must_end(self);
     self->shares.is_short |= self->shares.left == 0;
     return may_climb ? climb_priorities(self, &sharers, plan, fit, error) : AM_OK;
@@ -228,7 +228,7 @@ static const Plan *next_baseline(const SingleStageSearch *self, double after) {
 /* Gives a plan unequal shares before the end of the round, beside its evaluations. */
 static AmStatus share_at_once(SingleStageSearch *self, const Plan *plan, int64_t most, AmError *error) {
     const ShareSearch search = {.cluster = self->cluster,
-                                .memory_fraction = self->options->request->constraints.memory_fraction,
+                                .memory_fraction = self->scope->request->constraints.memory_fraction,
                                 .most = most,
                                 .rival_seconds = find_rival(self),
                                 .stop = &self->budget.stop};
@@ -239,15 +239,15 @@ static AmStatus share_at_once(SingleStageSearch *self, const Plan *plan, int64_t
     TRY(uneven_shares_find(&shared, &fit, &evaluations, self->arena, plan, &search, error));
     self->budget.used += evaluations;
     self->budget.limit += evaluations;
-    if (shared && search_check_plan(self->options, shared, NULL) == AM_OK)
+    if (shared && search_check_plan(self->scope, shared, NULL) == AM_OK)
         pool_add(&self->result->pool, shared, &fit, PLAN_ORIGIN_IMPROVEMENT, NULL);
     return AM_OK;
 }
 
 /* Evaluations that the cap leaves for unequal shares; 0: shares are not wanted. */
 static int64_t share_left(const SingleStageSearch *self) {
-    bool is_wanted = self->shares.left > 0 && search_method_takes_baselines(self->options->searcher) &&
-                     !self->options->request->method.no_seeds && !self->budget.is_cut &&
+    bool is_wanted = self->shares.left > 0 && search_method_takes_baselines(self->scope->searcher) &&
+                     !self->scope->request->method.no_seeds && !self->budget.is_cut &&
                      !single_stage_must_end(self);
     int64_t left = single_stage_left(self);
     return !is_wanted || left < 0 ? 0 : left < self->shares.left ? left : self->shares.left;

@@ -425,12 +425,12 @@ AmStatus stage_add_overrides(PlanStage *stage, PlanPrice *price, Arena *arena, S
     return status == AM_OK && !overrides ? am_fail_memory(error, 0) : status;
 }
 
-int64_t override_evaluations(const SearchOptions *options, int64_t limit) {
-    const SearchRequest *request = options->request;
-    bool is_joint = options->kind == SPACE_SINGLE_STAGE || search_spans_stages(options);
+int64_t override_evaluations(const SearchScope *scope, int64_t limit) {
+    const SearchRequest *request = scope->request;
+    bool is_joint = scope->kind == SPACE_SINGLE_STAGE || search_spans_stages(scope);
     bool is_free = is_joint && !request->constraints.kept && !request->constraints.is_even;
-    bool is_wanted = search_method_explores(options->searcher) && !request->method.no_polish &&
-                     !request->space.no_overrides;
+    bool is_wanted =
+        search_method_explores(scope->searcher) && !request->method.no_polish && !request->space.no_overrides;
     int64_t part = limit / EVALUATIONS_PART;
     if (!is_free || !is_wanted) return 0;
     return part < EVALUATIONS_MOST ? part : EVALUATIONS_MOST;
@@ -438,7 +438,7 @@ int64_t override_evaluations(const SearchOptions *options, int64_t limit) {
 
 /* Keeps the plan with the stage if its simulated step is shorter, too. */
 static AmStatus take_stage(Plan *plan, const PlanStage *stage, Arena *arena, const PlanContext *context,
-                           const Cluster *cluster, const SearchOptions *options, AmError *error) {
+                           const Cluster *cluster, const SearchScope *scope, AmError *error) {
     PlanStage *stages = ARENA_ARRAY(arena, PlanStage, 1);
     Simulation *simulation;
     Arena scratch = {0};
@@ -448,7 +448,7 @@ static AmStatus take_stage(Plan *plan, const PlanStage *stage, Arena *arena, con
     refined.stages = stages;
     AmStatus status = simulate_plan(
         &simulation, &scratch, context, &refined, cluster,
-        &(SimulationOptions){.memory_fraction = options->request->constraints.memory_fraction}, error);
+        &(SimulationOptions){.memory_fraction = scope->request->constraints.memory_fraction}, error);
     if (status == AM_OK) status = simulation_predict(&refined, arena, simulation, error);
     bool is_taken = status == AM_OK && simulation->fit.fits &&
                     refined.predicted_step_seconds < plan->predicted_step_seconds;
@@ -458,10 +458,10 @@ static AmStatus take_stage(Plan *plan, const PlanStage *stage, Arena *arena, con
 }
 
 AmStatus plan_add_overrides(Plan *plan, Budget *budget, Arena *arena, const PlanContext *context,
-                            const Cluster *cluster, const SearchOptions *options, AmError *error) {
-    const SearchRequest *request = options->request;
-    int64_t all = search_evaluations_for(options->searcher, ir_represented(context->canonical));
-    int64_t most = override_evaluations(options, all);
+                            const Cluster *cluster, const SearchScope *scope, AmError *error) {
+    const SearchRequest *request = scope->request;
+    int64_t all = search_evaluations_for(scope->searcher, ir_represented(context->canonical));
+    int64_t most = override_evaluations(scope, all);
     if (budget->limit > most) budget->limit = most;
     const ProblemSettings settings = {.space = SPACE_SINGLE_STAGE,
                                       .constraints = request->constraints,
@@ -479,7 +479,7 @@ AmStatus plan_add_overrides(Plan *plan, Budget *budget, Arena *arena, const Plan
     problem_free(problem); /* the simulation takes as much memory as an evaluation */
     if (status == AM_OK && stage.override_count > plan->stages[0].override_count) {
         AmError refusal = {0};
-        status = take_stage(plan, &stage, arena, context, cluster, options, &refusal);
+        status = take_stage(plan, &stage, arena, context, cluster, scope, &refusal);
         /* Overrides that exclude one another leave the plan unchanged. */
         if (status == AM_ERROR_INPUT) status = AM_OK;
         else if (status != AM_OK && error) *error = refusal;

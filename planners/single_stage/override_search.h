@@ -24,11 +24,11 @@ AmStatus stage_add_overrides(PlanStage *stage, PlanPrice *price, Arena *arena, S
 
 /* Returns the number of a search's evaluations for overrides: 0 where the options exclude overrides or keep
  * the module's shardings. */
-int64_t override_evaluations(const SearchOptions *options, int64_t limit);
+int64_t override_evaluations(const SearchScope *scope, int64_t limit);
 
 /* Adds overrides to a simulated plan of one stage and one micro-batch. `budget`: a part of the caller's,
  * whose limit is lowered to the overrides' share of such a search. The plan is simulated anew. */
 AmStatus plan_add_overrides(Plan *plan, Budget *budget, Arena *arena, const PlanContext *context,
-                            const Cluster *cluster, const SearchOptions *options, AmError *error);
+                            const Cluster *cluster, const SearchScope *scope, AmError *error);
 
 #endif

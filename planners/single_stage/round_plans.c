@@ -23,7 +23,7 @@ AmStatus single_stage_plan(SingleStageSearch *self, const StageProblem *problem,
     if (self->arena->failed) return am_fail_memory(error, (int64_t)sizeof **plan);
     problem_stage(problem, axis_plan, self->arena, stage);
     if (single_stage_recomputation(self)) stage->recompute = *single_stage_recomputation(self);
-    search_describe_plan(*plan, self->context, self->cluster, self->options);
+    search_describe_plan(*plan, self->context, self->cluster, self->scope);
     (*plan)->space = plan_space_name(self->space);
     (*plan)->seed = self->rounds.seed;
     (*plan)->stages = stage;
@@ -38,7 +38,7 @@ AmStatus single_stage_simulate(const SingleStageSearch *self, Plan *plan, Memory
     Simulation *simulation;
     AmStatus status = simulate_plan(
         &simulation, scratch, self->context, plan, self->cluster,
-        &(SimulationOptions){.memory_fraction = self->options->request->constraints.memory_fraction}, error);
+        &(SimulationOptions){.memory_fraction = self->scope->request->constraints.memory_fraction}, error);
     if (status == AM_OK) status = simulation_predict(plan, scratch, simulation, error);
     if (status == AM_OK) {
         memcpy(predicted, plan->predicted, sizeof *predicted * (size_t)plan->device_count);
@@ -52,7 +52,7 @@ AmStatus single_stage_simulate(const SingleStageSearch *self, Plan *plan, Memory
 /* ---- candidates ---- */
 
 bool single_stage_has_baseline(const SingleStageSearch *self) {
-    if (self->options->request->method.no_seeds || !search_method_takes_baselines(self->options->searcher))
+    if (self->scope->request->method.no_seeds || !search_method_takes_baselines(self->scope->searcher))
         return false;
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
         if (self->baselines[e].plan && !isnan(self->result->baselines[e].seconds)) return true;
@@ -111,7 +111,7 @@ static AmStatus add_overrides(SingleStageSearch *self, OverrideStart *start, int
     if (most == 0 || self->budget.is_cut || single_stage_must_end(self)) return AM_OK;
     if (!single_stage_cap(self, problem)) return AM_OK;
     problem->budget.limit = before + most;
-    search_watch_phase(self->options->request->callbacks.watch, SEARCH_PHASE_OVERRIDES);
+    search_watch_phase(self->scope->request->callbacks.watch, SEARCH_PHASE_OVERRIDES);
     AmStatus status = stage_add_overrides(start->plan->stages, &start->price, self->arena, problem, error);
     self->budget.is_cut |= problem->budget.is_cut;
     *left -= problem->budget.used - before;
@@ -136,23 +136,22 @@ static AmStatus refine_best(SingleStageSearch *self, Plan **plan, AmError *error
 
 /* Adds the plan of a round; that of a named baseline is the baseline. */
 static void add_plan(SingleStageSearch *self, Plan *plan, const MemoryFit *fit, PlanOrigin origin) {
-    bool is_baseline = self->options->searcher == SEARCHER_BASELINE;
-    const char *note = is_baseline ? baseline_name(self->options->baseline) : NULL;
-    if (search_check_plan(self->options, plan, &self->refusal) != AM_OK) return;
+    bool is_baseline = self->scope->searcher == SEARCHER_BASELINE;
+    const char *note = is_baseline ? baseline_name(self->scope->baseline) : NULL;
+    if (search_check_plan(self->scope, plan, &self->refusal) != AM_OK) return;
     pool_add(&self->result->pool, plan, fit, is_baseline ? PLAN_ORIGIN_BASELINE : origin, note);
 }
 
 /* Climbs by single changes of the plan. */
 static AmStatus climb_plan(SingleStageSearch *self, Plan **plan, AmError *error) {
     PlanClimb *climb = &self->climbs.climb;
-    if (!self->options->nested.climbs || self->budget.is_cut || !plan_climb_applies(self->options))
-        return AM_OK;
+    if (!self->scope->climbs || self->budget.is_cut || !plan_climb_applies(self->scope)) return AM_OK;
     bool is_same = (*plan)->predicted_step_seconds == self->climbs.from;
     if (single_stage_left(self) <= 0 || is_same) return AM_OK;
     self->climbs.from = (*plan)->predicted_step_seconds;
-    climb->primary = self->options->nested.climbs;
+    climb->primary = self->scope->climbs;
     climb->cluster = self->cluster;
-    climb->options = self->options;
+    climb->scope = self->scope;
     climb->keeps_micro_batches = true;
     climb->budget = (Budget){.stop = self->budget.stop};
     if (self->budget.has_cap) budget_set_cap(&climb->budget, single_stage_left(self));
@@ -203,9 +202,9 @@ void single_stage_add_baselines(SingleStageSearch *self) {
 
 /* Finds the bound of the plan over all meshes; a bound that is known already may be better. */
 static AmStatus bound_plan(SingleStageSearch *self, Plan *plan, double start, AmError *error) {
-    const SearchRequest *request = self->options->request;
+    const SearchRequest *request = self->scope->request;
     PlanBound bound;
-    double seconds = self->options->limits.seconds;
+    double seconds = self->scope->limits.seconds;
     const StopSignal stop = {.interrupted = request->callbacks.interrupted,
                              .deadline = seconds > 0 ? start + seconds : 0};
     Mesh meshes[SEARCH_MOST_MESHES];
@@ -225,24 +224,24 @@ static AmStatus bound_plan(SingleStageSearch *self, Plan *plan, double start, Am
 
 /* Returns whether a bound is computed: not after an interrupt, and not without time for it. */
 static bool may_bound(const SingleStageSearch *self, double start) {
-    const SearchOptions *options = self->options;
-    bool is_wanted = search_method_takes_baselines(options->searcher) && !options->skip_bound;
+    const SearchScope *scope = self->scope;
+    bool is_wanted = search_method_takes_baselines(scope->searcher) && !scope->skip_bound;
     if (!is_wanted || self->result->interrupted) return false;
-    if (options->limits.seconds == 0) return true;
+    if (scope->limits.seconds == 0) return true;
     double now = clock_seconds(), plans = fmax((double)single_stage_evaluations(self), 1);
     double needed = BOUND_EVALUATIONS * self->problem_count * (now - start) / plans;
-    return now + needed <= start + options->limits.seconds;
+    return now + needed <= start + scope->limits.seconds;
 }
 
 AmStatus single_stage_fail_degrees(const SingleStageSearch *self, AmError *error) {
     char text[DEGREES_TEXT_BYTES];
     return am_fail(error, AM_ERROR_INFEASIBLE, "", "no one-stage plan on %d devices has %s",
                    self->cluster->device_count,
-                   degrees_text(text, &self->options->request->constraints.degrees));
+                   degrees_text(text, &self->scope->request->constraints.degrees));
 }
 
 AmStatus single_stage_finish(SingleStageSearch *self, double start, AmError *error) {
-    const SearchRequest *request = self->options->request;
+    const SearchRequest *request = self->scope->request;
     const AxisPlan unsplit = {0};
     SearchResult *result = self->result;
     if (single_stage_has_baseline(self)) single_stage_add_baselines(self);
@@ -256,8 +255,7 @@ AmStatus single_stage_finish(SingleStageSearch *self, double start, AmError *err
             TRY(single_stage_add(self, self->problems[k], &fastest[p], PLAN_ORIGIN_SINGLE_STAGE, error));
     }
     bool may_share = self->shares.are_wanted;
-    if (!result->pool.best.plan && self->options->nested.known.rival_seconds > 0 &&
-        single_stage_must_end(self))
+    if (!result->pool.best.plan && self->scope->known.rival_seconds > 0 && single_stage_must_end(self))
         return am_fail(error, AM_ERROR_INFEASIBLE, "",
                        "the search ended before a plan of one stage was priced");
     if (!result->pool.best.plan) /* a cap leaves no evaluation and no baseline fits */

@@ -22,7 +22,7 @@ void random_axis_plan(const StageProblem *problem, Random *random, AxisPlan *axi
 static AmStatus search_random(SingleStageSearch *self, AmError *error) {
     Random random;
     random_seed(&random, self->rounds.seed);
-    bool is_one = self->options->limits.evaluations == 0;
+    bool is_one = self->scope->limits.evaluations == 0;
     for (int64_t tries = 0; tries < BUDGET_REPEATS * self->budget.limit && !single_stage_must_end(self);
          tries++) {
         StageProblem *problem = self->problems[random_below(&random, self->problem_count)];
@@ -38,18 +38,18 @@ static AmStatus search_random(SingleStageSearch *self, AmError *error) {
 }
 
 static AmStatus search_baseline(SingleStageSearch *self, AmError *error) {
-    const SearchOptions *options = self->options;
+    const SearchScope *scope = self->scope;
     AxisPlan axis_plan;
     PlanPrice price;
     const char *reason;
-    TRY(baseline_price(self, options->baseline, error));
-    StageProblem *problem = self->baselines[options->baseline].problem;
+    TRY(baseline_price(self, scope->baseline, error));
+    StageProblem *problem = self->baselines[scope->baseline].problem;
     if (!problem)
         return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source, "--baseline %s: %s",
-                       options->request->method.called ? options->request->method.called
-                                                       : baseline_name(options->baseline),
-                       self->result->baselines[options->baseline].reason);
-    TRY(baseline_axis_plan(problem, options->baseline, &axis_plan, &reason, error));
+                       scope->request->method.called ? scope->request->method.called
+                                                     : baseline_name(scope->baseline),
+                       self->result->baselines[scope->baseline].reason);
+    TRY(baseline_axis_plan(problem, scope->baseline, &axis_plan, &reason, error));
     axis_plan.gathers_again = true;
     return problem_price(problem, &axis_plan, &price, error);
 }
@@ -86,7 +86,7 @@ static const SearchMethod methods[SEARCHER_COUNT] = {
 };
 
 AmStatus search_method_run(SingleStageSearch *self, AmError *error) {
-    const SearchMethod *method = &methods[self->options->searcher];
+    const SearchMethod *method = &methods[self->scope->searcher];
     return method->search ? method->search(self, error) : method->explore_all(self, method->explore, error);
 }
 

@@ -15,11 +15,11 @@
 
 AmStatus single_stage_problem(StageProblem **problem, const SingleStageSearch *self, const Mesh *mesh,
                               int64_t limit, AmError *error) {
-    const SearchOptions *options = self->options;
+    const SearchScope *scope = self->scope;
     const ProblemSettings settings = {.space = self->space,
-                                      .constraints = options->request->constraints,
+                                      .constraints = scope->request->constraints,
                                       .budget = {.limit = limit, .stop = self->budget.stop},
-                                      .watch = options->request->callbacks.watch,
+                                      .watch = scope->request->callbacks.watch,
                                       .scratch = self->scratch};
     return problem_create(problem, self->context, self->cluster, mesh, self->devices, &settings, error);
 }
@@ -33,7 +33,7 @@ static AmStatus add_problem(SingleStageSearch *self, const Mesh *mesh, AmError *
 /* Creates a problem for every ordered split of the devices into data x model on which the pins can hold, or
  * for the one requested mesh. */
 static AmStatus create_problems(SingleStageSearch *self, AmError *error) {
-    const SearchRequest *request = self->options->request;
+    const SearchRequest *request = self->scope->request;
     int32_t devices = self->cluster->device_count;
     if (request->space.mesh) {
         Mesh mesh;
@@ -76,7 +76,7 @@ static AmStatus create_problems(SingleStageSearch *self, AmError *error) {
 }
 
 static bool single_stage_is_interrupted(const SingleStageSearch *self) {
-    return stop_flag_is_set(self->options->request->callbacks.interrupted);
+    return stop_flag_is_set(self->scope->request->callbacks.interrupted);
 }
 
 bool single_stage_must_end(const SingleStageSearch *self) {
@@ -151,14 +151,14 @@ enum { LEAST_NEW = 16 };
 /* Runs one round after the other until the cap ends them or a round finds few new plans; without a cap, one
  * round. */
 static AmStatus run_rounds(SingleStageSearch *self, AmError *error) {
-    const SearchOptions *options = self->options;
+    const SearchScope *scope = self->scope;
     for (int32_t round = 0;; round++) {
         int64_t before = single_stage_evaluations(self) - self->climbs.used;
         /* A round has as many evaluations as all before together, whatever the cap is. */
         int64_t size = self->rounds.size;
         for (int32_t k = 1; k < round && size < MOST_SIZE; k++) size *= 2;
-        self->rounds.seed = self->options->seed + (uint64_t)round * SEARCH_SEED_STEP;
-        self->rounds.for_overrides = override_evaluations(self->options, size);
+        self->rounds.seed = self->scope->seed + (uint64_t)round * SEARCH_SEED_STEP;
+        self->rounds.for_overrides = override_evaluations(self->scope, size);
         self->shares.left = single_stage_share_evaluations(self, size - self->rounds.for_overrides);
         self->shares.are_wanted = self->shares.left > 0;
         self->budget.limit =
@@ -168,14 +168,14 @@ static AmStatus run_rounds(SingleStageSearch *self, AmError *error) {
         if (round == 0) TRY(single_stage_share_baselines(self, 1, error));
         TRY(search_method_run(self, error));
         self->result->interrupted = single_stage_is_interrupted(self);
-        bool needs_plan = options->nested.known.rival_seconds == 0 && !single_stage_has_baseline(self);
+        bool needs_plan = scope->known.rival_seconds == 0 && !single_stage_has_baseline(self);
         if (single_stage_must_end(self) && needs_plan) TRY(find_any_plan(self, error));
         TRY(baseline_price_all(self, error));
         TRY(single_stage_end_round(self, error));
         bool is_new = single_stage_evaluations(self) - self->climbs.used - before > wanted &&
-                      search_method_has_rounds(options->searcher);
-        bool is_left = options->nested.purpose == PURPOSE_ALL_ROUNDS && !self->budget.is_cut &&
-                       single_stage_left(self) > 0;
+                      search_method_has_rounds(scope->searcher);
+        bool is_left =
+            scope->purpose == PURPOSE_ALL_ROUNDS && !self->budget.is_cut && single_stage_left(self) > 0;
         if (!is_new || !is_left || single_stage_must_end(self)) return AM_OK;
     }
 }
@@ -204,31 +204,31 @@ static bool is_hopeless(const SingleStageSearch *self, const Plan *plan) {
         const PlanDevicePrediction *device = &plan->predicted[d];
         MemoryFit fit =
             memory_fit(device->weights_bytes + device->optimizer_bytes, self->cluster,
-                       &plan->stages[0].devices[d], 1, self->options->request->constraints.memory_fraction);
+                       &plan->stages[0].devices[d], 1, self->scope->request->constraints.memory_fraction);
         if (!fit.fits) return true;
     }
     return false;
 }
 
 AmStatus single_stage_baselines(SearchResult *result, bool *is_left_out, Arena *arena,
-                                const PlanContext *context, const Cluster *cluster,
-                                const SearchOptions *options, double far, AmError *error) {
+                                const PlanContext *context, const Cluster *cluster, const SearchScope *scope,
+                                double far, AmError *error) {
     const double near = 1.1; /* such a baseline may be the fastest with unequal shares */
     SingleStageSearch self = {.arena = arena,
                               .context = context,
                               .cluster = cluster,
-                              .options = options,
+                              .scope = scope,
                               .space = SPACE_SINGLE_STAGE,
-                              .rounds.seed = options->seed,
+                              .rounds.seed = scope->seed,
                               .result = result,
                               .budget =
-                                  budget_begin(&options->limits, 1, options->request->callbacks.interrupted)};
+                                  budget_begin(&scope->limits, 1, scope->request->callbacks.interrupted)};
     AmStatus status = open_search(&self, error);
     for (int32_t e = 0; e < BASELINE_COUNT; e++) self.baselines[e].is_priced = is_left_out[e];
     if (status == AM_OK) status = create_problems(&self, error);
     if (status == AM_OK) status = baseline_price_all(&self, error);
     if (status == AM_OK) single_stage_add_baselines(&self);
-    if (options->nested.purpose == PURPOSE_SHARED_BASELINES)
+    if (scope->purpose == PURPOSE_SHARED_BASELINES)
         self.shares.left = single_stage_share_evaluations(&self, self.budget.cap);
     if (self.shares.left > UNEVEN_SHARES_TRIED) self.shares.left = UNEVEN_SHARES_TRIED;
     if (status == AM_OK) status = single_stage_share_baselines(&self, near, error);
@@ -251,24 +251,24 @@ AmStatus single_stage_baselines(SearchResult *result, bool *is_left_out, Arena *
 }
 
 AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanContext *context,
-                             const Cluster *cluster, const SearchOptions *options, AmError *error) {
-    const SearchRequest *request = options->request;
+                             const Cluster *cluster, const SearchScope *scope, AmError *error) {
+    const SearchRequest *request = scope->request;
     double start = clock_seconds();
-    bool method_takes_baselines = search_method_takes_baselines(options->searcher);
-    bool is_repeated = options->nested.purpose == PURPOSE_FIRST_PLANS;
+    bool method_takes_baselines = search_method_takes_baselines(scope->searcher);
+    bool is_repeated = scope->purpose == PURPOSE_FIRST_PLANS;
     *result = (SearchResult){.model_gap = NAN};
     SingleStageSearch self = {
         .arena = arena,
         .context = context,
         .cluster = cluster,
-        .options = options,
-        .space = options->kind == SPACE_AUTO ? SPACE_SINGLE_STAGE : options->kind,
+        .scope = scope,
+        .space = scope->kind == SPACE_AUTO ? SPACE_SINGLE_STAGE : scope->kind,
         .result = result,
-        .rounds.size = options->limits.evaluations > 0
-                           ? options->limits.evaluations
-                           : search_evaluations_for(options->searcher, ir_represented(context->canonical)),
-        .rounds.seed = options->seed,
-        .budget = budget_begin(&options->limits, options->skip_bound ? 1 : SEARCHING_SHARE,
+        .rounds.size = scope->limits.evaluations > 0
+                           ? scope->limits.evaluations
+                           : search_evaluations_for(scope->searcher, ir_represented(context->canonical)),
+        .rounds.seed = scope->seed,
+        .budget = budget_begin(&scope->limits, scope->skip_bound ? 1 : SEARCHING_SHARE,
                                request->callbacks.interrupted)};
     AmStatus status;
     TRY_OR_FAIL(open_search(&self, error));
@@ -292,14 +292,14 @@ fail:
 }
 
 AmStatus pipeline_baseline_search(SearchResult *result, Arena *arena, const PlanContext *context,
-                                  const Cluster *cluster, const SearchOptions *options, AmError *error) {
-    const SearchRequest *request = options->request;
+                                  const Cluster *cluster, const SearchScope *scope, AmError *error) {
+    const SearchRequest *request = scope->request;
     double start = clock_seconds();
-    BaselineResult *priced = &result->baselines[options->baseline];
+    BaselineResult *priced = &result->baselines[scope->baseline];
     const char *called = request->method.called;
     Plan *plan;
     *result = (SearchResult){.model_gap = NAN};
-    if (!search_is_pipeline_baseline(options))
+    if (!search_is_pipeline_baseline(scope))
         return am_fail(
             error, AM_ERROR_USAGE, "",
             "--space pipeline: expected a baseline of several stages, such as --baseline even_pipeline, or "
@@ -307,13 +307,12 @@ AmStatus pipeline_baseline_search(SearchResult *result, Arena *arena, const Plan
     SingleStageSearch self = {.arena = arena,
                               .context = context,
                               .cluster = cluster,
-                              .options = options,
-                              .space = options->kind,
-                              .rounds.seed = options->seed,
+                              .scope = scope,
+                              .space = scope->kind,
+                              .rounds.seed = scope->seed,
                               .result = result,
-                              .budget =
-                                  budget_begin(&options->limits, options->skip_bound ? 1 : SEARCHING_SHARE,
-                                               request->callbacks.interrupted)};
+                              .budget = budget_begin(&scope->limits, scope->skip_bound ? 1 : SEARCHING_SHARE,
+                                                     request->callbacks.interrupted)};
     AmStatus status;
     TRY_OR_FAIL(open_search(&self, error));
     for (int32_t e = 0; e < BASELINE_COUNT; e++) result->baselines[e] = (BaselineResult){.seconds = NAN};
@@ -322,14 +321,14 @@ AmStatus pipeline_baseline_search(SearchResult *result, Arena *arena, const Plan
         TRY_OR_FAIL(baseline_price_all(&self, error));
     }
     TRY_OR_FAIL(even_pipeline_plan(&plan, &priced->reason, &result->evaluations, arena, context, cluster,
-                                   options, error));
+                                   scope, error));
     if (!plan)
         TRY_OR_FAIL(am_fail(error, AM_ERROR_INFEASIBLE, context->module->source, "--baseline %s: %s",
-                            called ? called : baseline_name(options->baseline), priced->reason));
+                            called ? called : baseline_name(scope->baseline), priced->reason));
     const MemoryFit fits = {.fits = true};
     priced->seconds = plan->predicted_step_seconds;
     plan->evaluations = result->evaluations;
-    pool_add(&result->pool, plan, &fits, PLAN_ORIGIN_BASELINE, baseline_name(options->baseline));
+    pool_add(&result->pool, plan, &fits, PLAN_ORIGIN_BASELINE, baseline_name(scope->baseline));
     search_result_choose(result);
     result->search_seconds = clock_seconds() - start;
 fail:

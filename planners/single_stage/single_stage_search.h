@@ -18,8 +18,8 @@
 #ifndef PLANNERS_SINGLE_STAGE_SINGLE_STAGE_SEARCH_H
 #define PLANNERS_SINGLE_STAGE_SINGLE_STAGE_SEARCH_H
 
-#include "planners/problem/search_options.h"
 #include "planners/problem/search_result.h"
+#include "planners/problem/search_scope.h"
 
 /* Returns the default number of evaluations for a small module. */
 int64_t search_default_evaluations(Searcher searcher);
@@ -33,21 +33,21 @@ int64_t search_evaluations_for(Searcher searcher, int32_t instructions);
  * it names the pin. AM_ERROR_USAGE for a pin that names nothing, a mesh that is not the cluster's size, or a
  * space too large to enumerate. */
 AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanContext *context,
-                             const Cluster *cluster, const SearchOptions *options, AmError *error);
+                             const Cluster *cluster, const SearchScope *scope, AmError *error);
 
 /* Finds the plan of the pipeline baseline that the options name, and prices the one-stage baselines beside
  * it. AM_ERROR_USAGE if the options name none; AM_ERROR_INFEASIBLE if the module cannot be cut, or nothing
  * fits. */
 AmStatus pipeline_baseline_search(SearchResult *result, Arena *arena, const PlanContext *context,
-                                  const Cluster *cluster, const SearchOptions *options, AmError *error);
+                                  const Cluster *cluster, const SearchScope *scope, AmError *error);
 
 /* Adds the one-stage baselines with the micro-batches of `context` to a zeroed result, except those that
  * `is_left_out` ([BASELINE_COUNT]) names. Sets `is_left_out` for baselines that more micro-batches cannot
  * make possible: the module has no such plan, or weights and optimizer state alone exceed a device's limit;
  * and for those that do not fit and take more than `far` seconds (0: any). */
 AmStatus single_stage_baselines(SearchResult *result, bool *is_left_out, Arena *arena,
-                                const PlanContext *context, const Cluster *cluster,
-                                const SearchOptions *options, double far, AmError *error);
+                                const PlanContext *context, const Cluster *cluster, const SearchScope *scope,
+                                double far, AmError *error);
 
 /* Returns whether the result may be the plan of a baseline instead of one of the searcher's. */
 bool search_method_takes_baselines(Searcher searcher);

@@ -58,7 +58,7 @@ typedef struct SingleStageSearch {
     Arena *arena;
     const PlanContext *context;
     const Cluster *cluster;
-    const SearchOptions *options;
+    const SearchScope *scope;
     PlanSpace space; /* that of the options, SPACE_SINGLE_STAGE for SPACE_AUTO */
     /* -- the result -- */
     SearchResult *result; /* its pool has the plans of all rounds */

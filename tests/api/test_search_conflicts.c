@@ -91,7 +91,7 @@ static SearchLimits limits_of(const char *key, const char *value) {
     am_options_free(options);
     am_module_free(module);
     arena_free(&arena);
-    return settings.options.limits;
+    return settings.scope.limits;
 }
 
 static void test_defaults_may_be_given(void **state) {

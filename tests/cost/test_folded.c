@@ -116,10 +116,10 @@ static void check_model(const char *model) {
         Cluster *cluster;
         SearchResult result;
         const SearchRequest request = {.constraints.memory_fraction = 0.9};
-        const SearchOptions options = {
+        const SearchScope scope = {
             .request = &request, .limits.evaluations = EVALUATIONS, .skip_bound = true};
         assert_int_equal(cluster_read(&cluster, &arena, clusters[k], &error), AM_OK);
-        AmStatus status = single_stage_search(&result, &arena, context, cluster, &options, &error);
+        AmStatus status = single_stage_search(&result, &arena, context, cluster, &scope, &error);
         if (status != AM_OK && status != AM_ERROR_INFEASIBLE) fail_msg("%s: %s", model, error.text);
         const Plan *plan = status == AM_OK ? result.plan : result.nearest;
         error = (AmError){0};
@@ -156,10 +156,10 @@ static void test_runs_of_mixed_devices(void **state) {
     SearchResult result;
     Simulation *summed, *walked;
     const SearchRequest request = {.constraints.memory_fraction = 0.9};
-    const SearchOptions search = {.request = &request,
-                                  .searcher = SEARCHER_BASELINE,
-                                  .baseline = BASELINE_DATA_PARALLEL,
-                                  .skip_bound = true};
+    const SearchScope search = {.request = &request,
+                                .searcher = SEARCHER_BASELINE,
+                                .baseline = BASELINE_DATA_PARALLEL,
+                                .skip_bound = true};
     SimulationOptions options = {.memory_fraction = 0.9};
     const char *path = SOURCE_DIR "/datasets/models/gpt2/model.hlo.pb.zst";
     assert_int_equal(plan_context_read(&context, path, NULL, &error), AM_OK);

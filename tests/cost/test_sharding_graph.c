@@ -254,8 +254,8 @@ static void test_bounds_hold_for_searches(void **state) {
         assert_int_equal(cluster_read(&cluster, &arena, "C", &error), AM_OK);
         for (int64_t evaluations = 20; evaluations <= sample_of(200, 20); evaluations += 180) {
             const SearchRequest request = {.constraints.memory_fraction = 0.9};
-            SearchOptions options = {.request = &request, .limits.evaluations = evaluations};
-            assert_int_equal(single_stage_search(&result, &arena, context, cluster, &options, &error), AM_OK);
+            SearchScope scope = {.request = &request, .limits.evaluations = evaluations};
+            assert_int_equal(single_stage_search(&result, &arena, context, cluster, &scope, &error), AM_OK);
             assert_string_equal(result.plan->bound, "lower");
             bound = fmax(bound, result.plan->bound_seconds);
             assert_true(result.plan->predicted_step_seconds >= bound * (1 - 1e-9));
@@ -283,9 +283,9 @@ static void test_work_bounds_pipelines(void **state) {
         bounds[k] = bound.seconds;
         SearchResult result;
         const SearchRequest request = {.constraints.memory_fraction = 0.9};
-        SearchOptions options = {
+        SearchScope scope = {
             .request = &request, .kind = SPACE_HYBRID, .limits.evaluations = sample_of(0, 20)};
-        assert_int_equal(plan_search(&result, &arena, context, cluster, &options,
+        assert_int_equal(plan_search(&result, &arena, context, cluster, &scope,
                                      &(MicroBatchSettings){.micro_batches = 0}, &error),
                          AM_OK);
         assert_true(result.plan->predicted_step_seconds >= bound.seconds);
@@ -311,12 +311,12 @@ static void test_stages_have_a_model_gap(void **state) {
     const StopSignal never = {0};
     PlanContext *context = read_model("gpt2_tiny");
     const SearchRequest request = {.constraints.memory_fraction = 0.9};
-    const SearchOptions options = {.request = &request,
-                                   .kind = SPACE_PIPELINE,
-                                   .searcher = SEARCHER_BASELINE,
-                                   .baseline = BASELINE_EVEN_PIPELINE};
+    const SearchScope scope = {.request = &request,
+                               .kind = SPACE_PIPELINE,
+                               .searcher = SEARCHER_BASELINE,
+                               .baseline = BASELINE_EVEN_PIPELINE};
     assert_int_equal(cluster_read(&cluster, &arena, "C", &error), AM_OK);
-    assert_int_equal(plan_search(&result, &arena, context, cluster, &options,
+    assert_int_equal(plan_search(&result, &arena, context, cluster, &scope,
                                  &(MicroBatchSettings){.micro_batches = 2}, &error),
                      AM_OK);
     assert_true(result.plan->stage_count > 1);

@@ -196,7 +196,7 @@ static void test_a_sum_goes_first(void **state) {
 static void test_communication_is_hidden(void **state) {
     (void)state;
     const SearchRequest request = {.space.mesh = "data=16", .constraints.memory_fraction = 1};
-    SearchOptions options = {.request = &request, .searcher = SEARCHER_BASELINE, .baseline = BASELINE_ZERO3};
+    SearchScope scope = {.request = &request, .searcher = SEARCHER_BASELINE, .baseline = BASELINE_ZERO3};
     SearchResult result;
     Simulation *simulation;
     Cluster *cluster;
@@ -204,7 +204,7 @@ static void test_communication_is_hidden(void **state) {
     AmError error = {0};
     PlanContext *context = read_model("gpt2");
     assert_int_equal(cluster_read(&cluster, &arena, "A", &error), AM_OK);
-    if (single_stage_search(&result, &arena, context, cluster, &options, &error) != AM_OK)
+    if (single_stage_search(&result, &arena, context, cluster, &scope, &error) != AM_OK)
         fail_msg("%s", error.text);
     if (simulate_plan(&simulation, &arena, context, result.plan, cluster,
                       &(SimulationOptions){.memory_fraction = 1}, &error) != AM_OK)

@@ -39,12 +39,12 @@ static void close_case(Fixture *self) {
 static Plan *find_plan(Fixture *self, const char *schedule) {
     const SearchRequest request = {
         .space.mesh = "data=1", .constraints.memory_fraction = 1, .space.schedule = schedule};
-    SearchOptions options = {.request = &request};
+    SearchScope scope = {.request = &request};
     Plan *plan;
     const char *reason = NULL;
     int64_t evaluations = 0;
     AmError error = {0};
-    if (even_pipeline_plan(&plan, &reason, &evaluations, &self->arena, self->split, self->cluster, &options,
+    if (even_pipeline_plan(&plan, &reason, &evaluations, &self->arena, self->split, self->cluster, &scope,
                            &error) != AM_OK)
         fail_msg("%s", error.text);
     assert_non_null(plan);
@@ -231,13 +231,13 @@ static void test_chunks(void **state) {
     for (int k = 0; k < 2; k++) {
         const SearchRequest request = {
             .space.mesh = "data=2", .constraints.memory_fraction = 1, .space.schedule = schedules[k]};
-        SearchOptions options = {.request = &request};
+        SearchScope scope = {.request = &request};
         const char *reason = NULL;
         int64_t evaluations = 0;
         AmError error = {0};
         PlanRanks ranks;
         Plan *plan;
-        if (even_pipeline_plan(&plan, &reason, &evaluations, &self.arena, self.split, self.cluster, &options,
+        if (even_pipeline_plan(&plan, &reason, &evaluations, &self.arena, self.split, self.cluster, &scope,
                                &error) != AM_OK)
             fail_msg("%s", error.text);
         assert_int_equal(plan_ranks(&ranks, &self.arena, self.split, plan, &error), AM_OK);

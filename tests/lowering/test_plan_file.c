@@ -30,12 +30,12 @@ static int set_up(void **state) {
     static Fixture fixture;
     AmError error = {0};
     const SearchRequest request = {.constraints.memory_fraction = 0.9, .space.mesh = "data=2,model=2"};
-    SearchOptions options = {.request = &request, .limits.evaluations = 20, .seed = 3};
+    SearchScope scope = {.request = &request, .limits.evaluations = 20, .seed = 3};
     SearchResult result = {0};
     assert_int_equal(plan_context_read(&fixture.context, MODEL, NULL, &error), AM_OK);
     assert_int_equal(cluster_read(&fixture.cluster, &fixture.arena, "nominal:4", &error), AM_OK);
     assert_int_equal(
-        single_stage_search(&result, &fixture.arena, fixture.context, fixture.cluster, &options, &error),
+        single_stage_search(&result, &fixture.arena, fixture.context, fixture.cluster, &scope, &error),
         AM_OK);
     fixture.plan = result.plan;
     *state = &fixture;

@@ -19,7 +19,7 @@ typedef struct Fixture {
 
 static void open_case(Fixture *self, const char *model) {
     const SearchRequest request = {.space.mesh = "data=32", .constraints.memory_fraction = 1};
-    SearchOptions options = {
+    SearchScope scope = {
         .request = &request, .searcher = SEARCHER_BASELINE, .baseline = BASELINE_DATA_PARALLEL};
     SearchResult result;
     AmError error = {0};
@@ -28,7 +28,7 @@ static void open_case(Fixture *self, const char *model) {
     *self = (Fixture){0};
     assert_int_equal(plan_context_read(&self->context, path, NULL, &error), AM_OK);
     assert_int_equal(cluster_read(&self->cluster, &self->arena, "C", &error), AM_OK);
-    if (single_stage_search(&result, &self->arena, self->context, self->cluster, &options, &error) != AM_OK)
+    if (single_stage_search(&result, &self->arena, self->context, self->cluster, &scope, &error) != AM_OK)
         fail_msg("%s", error.text);
     self->plan = result.plan;
 }

@@ -109,13 +109,13 @@ static double mean_search(const Modules *modules, Searcher searcher) {
     enum { CLUSTERS = 6, FEW = 6 };
     const SearchRequest request = {
         .method.no_seeds = true, .method.no_polish = true, .space.no_overrides = true};
-    const SearchOptions options = {.request = &request,
-                                   .kind = SPACE_SINGLE_STAGE,
-                                   .searcher = searcher,
-                                   .limits.evaluations = FEW,
-                                   .limits.cap = FEW,
-                                   .limits.has_cap = true,
-                                   .skip_bound = true};
+    const SearchScope scope = {.request = &request,
+                               .kind = SPACE_SINGLE_STAGE,
+                               .searcher = searcher,
+                               .limits.evaluations = FEW,
+                               .limits.cap = FEW,
+                               .limits.has_cap = true,
+                               .skip_bound = true};
     double sum = 0;
     int32_t clusters = sample_of(CLUSTERS, 1);
     for (int32_t number = 0; number < clusters; number++) {
@@ -124,7 +124,7 @@ static double mean_search(const Modules *modules, Searcher searcher) {
         random_seed(&random, (uint64_t)number);
         Cluster *cluster = make_cluster(&random, &arena, LARGE_MEMORY);
         for (int32_t k = 0; k < modules->count; k++)
-            sum += log(searched(modules->contexts[k], cluster, options)) / (clusters * modules->count);
+            sum += log(searched(modules->contexts[k], cluster, scope)) / (clusters * modules->count);
         cluster_free(cluster);
         arena_free(&arena);
     }
@@ -163,16 +163,16 @@ static bool dqn_fits(const AssignmentProblem *given) {
                                    .space = {.mesh = mesh, .no_overrides = true},
                                    .constraints.memory_fraction =
                                        given->problem->constraints.memory_fraction};
-    const SearchOptions options = {.request = &request,
-                                   .kind = SPACE_SINGLE_STAGE,
-                                   .searcher = SEARCHER_DQN,
-                                   .limits.evaluations = FEW,
-                                   .skip_bound = true};
+    const SearchScope scope = {.request = &request,
+                               .kind = SPACE_SINGLE_STAGE,
+                               .searcher = SEARCHER_DQN,
+                               .limits.evaluations = FEW,
+                               .skip_bound = true};
     Arena arena = {0};
     SearchResult result = {0};
     AmError error = {0};
     AmStatus status =
-        single_stage_search(&result, &arena, given->problem->context, given->cluster, &options, &error);
+        single_stage_search(&result, &arena, given->problem->context, given->cluster, &scope, &error);
     if (status != AM_OK && status != AM_ERROR_INFEASIBLE) fail_msg("%s", error.text);
     arena_free(&arena);
     return status == AM_OK;

@@ -11,7 +11,7 @@ typedef struct InfeasibleCase {
 } InfeasibleCase;
 
 /* Two weights of 268 MB whose gradients are as large, on four devices. */
-static void begin(InfeasibleCase *self, int64_t memory_bytes, const SearchOptions *options) {
+static void begin(InfeasibleCase *self, int64_t memory_bytes, const SearchScope *scope) {
     static const int64_t width[] = {3, 8192, 8192, 8192};
     const MicroBatchSettings settings = {.micro_batches = 1};
     AmError error = {0};
@@ -25,11 +25,11 @@ static void begin(InfeasibleCase *self, int64_t memory_bytes, const SearchOption
     text_free(&text);
     self->cluster = make_cluster(&random, &self->arena, memory_bytes);
     AmStatus status =
-        plan_search(&result, &self->arena, self->context, self->cluster, options, &settings, &error);
+        plan_search(&result, &self->arena, self->context, self->cluster, scope, &settings, &error);
     assert_int_equal(status, AM_ERROR_INFEASIBLE);
     assert_non_null(result.nearest);
     error = (AmError){0};
-    status = infeasible_report(&self->report, &self->arena, self->context, self->cluster, options, &settings,
+    status = infeasible_report(&self->report, &self->arena, self->context, self->cluster, scope, &settings,
                                &result, &error);
     if (status != AM_OK) fail_msg("%s", error.text);
 }
@@ -57,10 +57,9 @@ static const json_t *relaxation(const InfeasibleCase *self, const char *kind) {
 static void test_more_memory_or_devices(void **state) {
     (void)state;
     const SearchRequest request = {.constraints.memory_fraction = 0.9};
-    const SearchOptions options = {
-        .request = &request, .searcher = SEARCHER_ANNEAL, .limits.evaluations = 60};
+    const SearchScope scope = {.request = &request, .searcher = SEARCHER_ANNEAL, .limits.evaluations = 60};
     InfeasibleCase self;
-    begin(&self, 60000000, &options);
+    begin(&self, 60000000, &scope);
     const json_t *binding = json_object_get(self.report.details, "binding");
     json_int_t needed = json_integer_value(json_object_get(binding, "needed_bytes"));
     assert_true(needed > json_integer_value(json_object_get(binding, "limit_bytes")));
@@ -80,17 +79,16 @@ static void test_more_memory_or_devices(void **state) {
 static void test_memory_fraction(void **state) {
     (void)state;
     const SearchRequest request = {.constraints.memory_fraction = 0.5};
-    const SearchOptions options = {
-        .request = &request, .searcher = SEARCHER_ANNEAL, .limits.evaluations = 60};
+    const SearchScope scope = {.request = &request, .searcher = SEARCHER_ANNEAL, .limits.evaluations = 60};
     InfeasibleCase self;
-    begin(&self, 350000000, &options);
+    begin(&self, 350000000, &scope);
     const json_t *row = relaxation(&self, "memory");
     assert_non_null(row);
     const char *change = json_string_value(json_object_get(row, "change"));
     double fraction = 0;
     assert_int_equal(sscanf(change, "--memory-fraction %lf", &fraction), 1);
     SearchRequest relaxed_request = request;
-    SearchOptions relaxed = options;
+    SearchScope relaxed = scope;
     relaxed_request.constraints.memory_fraction = fraction;
     relaxed.request = &relaxed_request;
     AmError error = {0};
@@ -104,10 +102,10 @@ static void test_memory_fraction(void **state) {
 static void test_given_mesh(void **state) {
     (void)state;
     const SearchRequest request = {.constraints.memory_fraction = 0.9, .space.mesh = "data=4"};
-    const SearchOptions options = {
+    const SearchScope scope = {
         .request = &request, .searcher = SEARCHER_ANNEAL, .limits.evaluations = 60, .kind = SPACE_OPERATOR};
     InfeasibleCase self;
-    begin(&self, 60000000, &options);
+    begin(&self, 60000000, &scope);
     assert_null(relaxation(&self, "devices"));
     end(&self);
 }
@@ -116,16 +114,16 @@ static void test_given_mesh(void **state) {
 static void test_hybrid(void **state) {
     (void)state;
     const SearchRequest request = {.constraints.memory_fraction = 0.3};
-    const SearchOptions options = {
+    const SearchScope scope = {
         .request = &request, .searcher = SEARCHER_ANNEAL, .kind = SPACE_HYBRID, .limits.evaluations = 60};
     InfeasibleCase self;
-    begin(&self, 350000000, &options);
+    begin(&self, 350000000, &scope);
     assert_non_null(strstr(self.report.line.data, " needs "));
     assert_true(json_is_object(json_object_get(self.report.details, "binding")));
     const json_t *row = relaxation(&self, "memory");
     assert_non_null(row);
     SearchRequest relaxed_request = request;
-    SearchOptions relaxed = options;
+    SearchScope relaxed = scope;
     relaxed.request = &relaxed_request;
     assert_int_equal(sscanf(json_string_value(json_object_get(row, "change")), "--memory-fraction %lf",
                             &relaxed_request.constraints.memory_fraction),

@@ -18,26 +18,26 @@ static PaperPartition *partition_of(Arena *arena, const PlanContext *context, in
     return partition;
 }
 
-static const SearchOptions *options_of(SearchOptions *options, PlanSpace space, uint64_t seed) {
+static const SearchScope *options_of(SearchScope *scope, PlanSpace space, uint64_t seed) {
     static const SearchRequest request = {.objective = OBJECTIVE_PAPER, .constraints.memory_fraction = 0.9};
-    *options = (SearchOptions){.request = &request,
-                               .kind = space,
-                               .searcher = SEARCHER_DQN,
-                               .limits.evaluations = SEARCH_PAPER_EPISODES,
-                               .seed = seed};
-    return options;
+    *scope = (SearchScope){.request = &request,
+                           .kind = space,
+                           .searcher = SEARCHER_DQN,
+                           .limits.evaluations = SEARCH_PAPER_EPISODES,
+                           .seed = seed};
+    return scope;
 }
 
 /* Searches a model of the zoo on cluster C. The arena keeps the result. */
 static SearchResult search_zoo(Arena *arena, PlanContext *context, PlanSpace space, uint64_t seed) {
-    SearchOptions options;
+    SearchScope scope;
     MicroBatchSettings settings = {.micro_batches = 1};
     SearchResult result;
     Cluster *cluster;
     AmError error = {0};
     assert_int_equal(cluster_read(&cluster, arena, "C", &error), AM_OK);
-    if (paper_search(&result, arena, context, cluster, options_of(&options, space, seed), &settings,
-                     &error) != AM_OK)
+    if (paper_search(&result, arena, context, cluster, options_of(&scope, space, seed), &settings, &error) !=
+        AM_OK)
         fail_msg("%s", error.text);
     cluster_free(cluster);
     return result;
@@ -203,22 +203,19 @@ static void test_refusals(void **state) {
     Arena arena = {0};
     PlanContext *context = read_model("mlp_tiny");
     Cluster *cluster;
-    SearchOptions options;
+    SearchScope scope;
     SearchResult result;
     MicroBatchSettings whole = {.micro_batches = 1}, parts = {.micro_batches = 2};
     AmError error = {0};
     assert_int_equal(cluster_read(&cluster, &arena, "A", &error), AM_OK);
-    options_of(&options, SPACE_AUTO, 1);
-    assert_int_equal(paper_search(&result, &arena, context, cluster, &options, &whole, &error),
-                     AM_ERROR_USAGE);
-    options_of(&options, SPACE_OPERATOR, 1);
+    options_of(&scope, SPACE_AUTO, 1);
+    assert_int_equal(paper_search(&result, &arena, context, cluster, &scope, &whole, &error), AM_ERROR_USAGE);
+    options_of(&scope, SPACE_OPERATOR, 1);
     error = (AmError){0};
-    assert_int_equal(paper_search(&result, &arena, context, cluster, &options, &parts, &error),
-                     AM_ERROR_USAGE);
-    options.searcher = SEARCHER_EXHAUSTIVE;
+    assert_int_equal(paper_search(&result, &arena, context, cluster, &scope, &parts, &error), AM_ERROR_USAGE);
+    scope.searcher = SEARCHER_EXHAUSTIVE;
     error = (AmError){0};
-    assert_int_equal(paper_search(&result, &arena, context, cluster, &options, &whole, &error),
-                     AM_ERROR_USAGE);
+    assert_int_equal(paper_search(&result, &arena, context, cluster, &scope, &whole, &error), AM_ERROR_USAGE);
     cluster_free(cluster);
     arena_free(&arena);
     plan_context_free(context);

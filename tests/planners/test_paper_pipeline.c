@@ -159,21 +159,21 @@ static void test_published_cuts(void **state) {
     static const char *const names[] = {"B", "C"};
     for (int32_t k = 0; k < sample_of(2, 1); k++) {
         const SearchRequest request = {.objective = OBJECTIVE_PAPER, .constraints.memory_fraction = 0.9};
-        SearchOptions options = {.request = &request,
-                                 .kind = SPACE_PIPELINE,
-                                 .searcher = SEARCHER_DQN,
-                                 .limits.evaluations = SEARCH_PAPER_EPISODES,
-                                 .seed = 1};
+        SearchScope scope = {.request = &request,
+                             .kind = SPACE_PIPELINE,
+                             .searcher = SEARCHER_DQN,
+                             .limits.evaluations = SEARCH_PAPER_EPISODES,
+                             .seed = 1};
         MicroBatchSettings settings = {.micro_batches = 0};
         SearchResult result, again;
         Cluster *cluster;
         AmError error = {0};
         assert_int_equal(cluster_read(&cluster, &fixture->arena, names[k], &error), AM_OK);
         assert_int_equal(
-            paper_search(&result, &fixture->arena, fixture->context, cluster, &options, &settings, &error),
+            paper_search(&result, &fixture->arena, fixture->context, cluster, &scope, &settings, &error),
             AM_OK);
         assert_int_equal(
-            paper_search(&again, &fixture->arena, fixture->context, cluster, &options, &settings, &error),
+            paper_search(&again, &fixture->arena, fixture->context, cluster, &scope, &settings, &error),
             AM_OK);
         const PaperReport *report = result.paper;
         assert_int_equal(report->pipeline.micro_batches, 4); /* 64 examples, 16 each */

@@ -22,7 +22,7 @@ typedef struct Fixture {
     const PlanContext *split;
     Cluster *cluster;
     SearchRequest request;
-    SearchOptions options;
+    SearchScope scope;
     Plan *start; /* four stages of one device */
 } Fixture;
 
@@ -33,12 +33,12 @@ static void open_case(Fixture *self, const char *model) {
     AmError error = {0};
     *self = (Fixture){.primary = read_model(model),
                       .request = {.space.mesh = "data=1", .constraints.memory_fraction = 0.9},
-                      .options.searcher = SEARCHER_DQN};
-    self->options.request = &self->request;
+                      .scope.searcher = SEARCHER_DQN};
+    self->scope.request = &self->request;
     assert_int_equal(plan_context_for(&self->split, self->primary, &settings, &error), AM_OK);
     assert_int_equal(cluster_read(&self->cluster, &self->arena, "nominal:4", &error), AM_OK);
     if (even_pipeline_plan(&self->start, &reason, &evaluations, &self->arena, self->split, self->cluster,
-                           &self->options, &error) != AM_OK)
+                           &self->scope, &error) != AM_OK)
         fail_msg("%s", error.text);
     assert_non_null(self->start);
     assert_int_equal(self->start->stage_count, 4);
@@ -53,7 +53,7 @@ static void close_case(Fixture *self) {
 static PlanClimb climb_of(Fixture *self, int64_t cap) {
     PlanClimb climb = {.primary = self->primary,
                        .cluster = self->cluster,
-                       .options = &self->options,
+                       .scope = &self->scope,
                        .keeps_micro_batches = true,
                        .budget = {.cap = cap, .has_cap = cap > 0}};
     AmError error = {0};
@@ -75,9 +75,9 @@ static void test_limit_of_a_climb(void **state) {
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         AmError error = {0};
         SearchResult result;
-        self.options.limits.evaluations = cases[k].cap;
+        self.scope.limits.evaluations = cases[k].cap;
         SearchContext search =
-            search_context(&result, &self.arena, self.primary, self.cluster, &self.options, &settings);
+            search_context(&result, &self.arena, self.primary, self.cluster, &self.scope, &settings);
         search.most_climbed = cases[k].most;
         search_result_add(&result, self.start, PLAN_ORIGIN_BASELINE, NULL);
         assert_int_equal(search_add_climb(&result, &search, false, &error), AM_OK);
@@ -130,12 +130,11 @@ static void test_restarts_leave_a_local_optimum(void **state) {
     SearchResult result;
     Fixture self = {.primary = read_model("vit_tiny"),
                     .request.constraints.memory_fraction = 0.9,
-                    .options = {.searcher = SEARCHER_DQN, .skip_bound = true}};
-    self.options.request = &self.request;
+                    .scope = {.searcher = SEARCHER_DQN, .skip_bound = true}};
+    self.scope.request = &self.request;
     assert_int_equal(cluster_read(&self.cluster, &self.arena, "h100:1", &error), AM_OK);
     assert_int_equal(
-        plan_search(&result, &self.arena, self.primary, self.cluster, &self.options, &settings, &error),
-        AM_OK);
+        plan_search(&result, &self.arena, self.primary, self.cluster, &self.scope, &settings, &error), AM_OK);
     PlanClimb climb = climb_of(&self, SIZE);
     climb.keeps_micro_batches = false;
     Plan *plan = result.plan;

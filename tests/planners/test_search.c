@@ -20,17 +20,17 @@ static void test_dqn_equals_exhaustive(void **state) {
         Cluster *cluster = make_cluster(&random, &arena, LARGE_MEMORY);
         SearchRequest request = {.space.mesh = layers == 1 ? "data=2,model=2" : "data=4",
                                  .space.no_overrides = true};
-        SearchOptions options = {.request = &request, .seed = (uint64_t)number};
-        options.searcher = SEARCHER_EXHAUSTIVE;
-        double best = searched(context, cluster, options);
-        options.searcher = SEARCHER_DQN;
-        double seeded = searched(context, cluster, options);
+        SearchScope scope = {.request = &request, .seed = (uint64_t)number};
+        scope.searcher = SEARCHER_EXHAUSTIVE;
+        double best = searched(context, cluster, scope);
+        scope.searcher = SEARCHER_DQN;
+        double seeded = searched(context, cluster, scope);
         request.method.no_seeds = true;
-        double unseeded = searched(context, cluster, options);
+        double unseeded = searched(context, cluster, scope);
         if (fabs(seeded / best - 1) > 1e-12 || fabs(unseeded / best - 1) > 1e-12)
             fail_msg("case %d: exhaustive %g, dqn %g, without baselines %g", number, best, seeded, unseeded);
-        options.searcher = SEARCHER_RANDOM;
-        random_was_worse += searched(context, cluster, options) > best * 1.01;
+        scope.searcher = SEARCHER_RANDOM;
+        random_was_worse += searched(context, cluster, scope) > best * 1.01;
         cluster_free(cluster);
         arena_free(&arena);
         plan_context_free(context);
@@ -78,9 +78,9 @@ static void test_pins_are_kept(void **state) {
                                          .space.no_overrides = number % 2 == 0,
                                          .constraints.pins = pins,
                                          .constraints.pin_count = count};
-                SearchOptions options = {
+                SearchScope scope = {
                     .request = &request, .searcher = searchers[k], .seed = number, .limits.evaluations = 200};
-                AmStatus status = single_stage_search(&result, &arena, context, cluster, &options, &error);
+                AmStatus status = single_stage_search(&result, &arena, context, cluster, &scope, &error);
                 /* w1's rows are w0's columns: whole and split at once. */
                 if (count == 3) {
                     assert_int_equal(status, AM_ERROR_INFEASIBLE);
@@ -118,8 +118,8 @@ static void test_storage_makes_plans_fit(void **state) {
         SearchResult result;
         SearchRequest request = {
             .constraints.memory_fraction = 0.9, .space.mesh = "data=4", .method.no_seeds = seeds == 0};
-        SearchOptions options = {.request = &request, .kind = SPACE_DATA, .limits.evaluations = 100};
-        if (single_stage_search(&result, &arena, context, cluster, &options, &error) != AM_OK)
+        SearchScope scope = {.request = &request, .kind = SPACE_DATA, .limits.evaluations = 100};
+        if (single_stage_search(&result, &arena, context, cluster, &scope, &error) != AM_OK)
             fail_msg("%s", error.text);
         assert_true(isnan(result.baselines[BASELINE_DATA_PARALLEL].seconds));
         assert_true(isnan(result.baselines[BASELINE_ZERO2].seconds));
@@ -147,8 +147,8 @@ static void test_pins_leave_meshes_out(void **state) {
     Cluster *cluster = make_cluster(&random, &arena, LARGE_MEMORY);
     SearchRequest request = {
         .constraints.memory_fraction = 0.9, .constraints.pins = pins, .constraints.pin_count = 2};
-    SearchOptions options = {.request = &request, .limits.evaluations = 50};
-    if (single_stage_search(&result, &arena, context, cluster, &options, &error) != AM_OK)
+    SearchScope scope = {.request = &request, .limits.evaluations = 50};
+    if (single_stage_search(&result, &arena, context, cluster, &scope, &error) != AM_OK)
         fail_msg("%s", error.text);
     /* data=4 and model=4 would leave an axis of one device. */
     assert_int_equal(result.plan->stages[0].mesh.axes[0].size, 2);
@@ -158,8 +158,7 @@ static void test_pins_leave_meshes_out(void **state) {
         assert_true(isnan(result.baselines[e].seconds) ||
                     result.plan->predicted_step_seconds <= result.baselines[e].seconds);
     request.constraints.pin_count = 3; /* w0 in two ways */
-    assert_int_equal(single_stage_search(&result, &arena, context, cluster, &options, &error),
-                     AM_ERROR_USAGE);
+    assert_int_equal(single_stage_search(&result, &arena, context, cluster, &scope, &error), AM_ERROR_USAGE);
     assert_non_null(strstr(error.text, "pin \"w0=-,model\" and pin \"w0=model,-\" contradict each other"));
     cluster_free(cluster);
     arena_free(&arena);
@@ -177,13 +176,13 @@ static void test_no_time(void **state) {
     PlanContext *context = make_context(&random, 2);
     Cluster *cluster = make_cluster(&random, &arena, LARGE_MEMORY);
     const SearchRequest request = {.constraints.memory_fraction = 0.9};
-    SearchOptions options = {
+    SearchScope scope = {
         .request = &request, .limits.evaluations = 50, .limits.seconds = 1e-9, .skip_bound = true};
-    if (single_stage_search(&result, &arena, context, cluster, &options, &error) != AM_OK)
+    if (single_stage_search(&result, &arena, context, cluster, &scope, &error) != AM_OK)
         fail_msg("%s", error.text);
     assert_true(result.evaluations > 0 && result.plan);
-    options.nested.known.rival_seconds = 1;
-    assert_int_equal(single_stage_search(&result, &arena, context, cluster, &options, &error),
+    scope.known.rival_seconds = 1;
+    assert_int_equal(single_stage_search(&result, &arena, context, cluster, &scope, &error),
                      AM_ERROR_INFEASIBLE);
     assert_int_equal(result.evaluations, 0);
     cluster_free(cluster);

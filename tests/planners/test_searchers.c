@@ -10,7 +10,7 @@ typedef struct SearcherCase {
     PlanContext *context;
     Cluster *cluster;
     SearchRequest request;
-    SearchOptions options;
+    SearchScope scope;
     double best; /* of all plans */
     int64_t plans;
 } SearcherCase;
@@ -18,12 +18,12 @@ typedef struct SearcherCase {
 static SearchResult search_case(SearcherCase *self, Searcher searcher, int64_t evaluations) {
     AmError error = {0};
     SearchResult result;
-    SearchOptions options = self->options;
-    options.request = &self->request;
-    options.searcher = searcher;
-    options.limits.evaluations = evaluations;
+    SearchScope scope = self->scope;
+    scope.request = &self->request;
+    scope.searcher = searcher;
+    scope.limits.evaluations = evaluations;
     AmStatus status =
-        single_stage_search(&result, &self->arena, self->context, self->cluster, &options, &error);
+        single_stage_search(&result, &self->arena, self->context, self->cluster, &scope, &error);
     if (status != AM_OK) fail_msg("%s: %s", searcher_name(searcher), error.text);
     return result;
 }
@@ -34,7 +34,7 @@ static void begin(SearcherCase *self, int32_t number) {
     int32_t layers = 1 + number % 2;
     *self = (SearcherCase){.request = {.space.mesh = layers == 1 ? "data=2,model=2" : "data=4",
                                        .constraints.memory_fraction = 0.9},
-                           .options.seed = (uint64_t)number};
+                           .scope.seed = (uint64_t)number};
     if (number % 4 == 2) { /* products take most of the time */
         static const int64_t width[] = {8192, 8192, 8192};
         Text text = {0};

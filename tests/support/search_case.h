@@ -113,19 +113,19 @@ static inline PlanContext *make_context(Random *random, int32_t layers) {
     return context;
 }
 
-static inline double searched(const PlanContext *context, const Cluster *cluster, SearchOptions options) {
+static inline double searched(const PlanContext *context, const Cluster *cluster, SearchScope scope) {
     AmError error = {0};
     Arena arena = {0};
     SearchResult result;
-    SearchRequest request = *options.request;
+    SearchRequest request = *scope.request;
     request.constraints.memory_fraction = 0.9;
-    options.request = &request;
-    AmStatus status = single_stage_search(&result, &arena, context, cluster, &options, &error);
+    scope.request = &request;
+    AmStatus status = single_stage_search(&result, &arena, context, cluster, &scope, &error);
     if (status != AM_OK) fail_msg("%s", error.text);
     double seconds = result.plan->predicted_step_seconds;
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
-        if (!isnan(result.baselines[e].seconds) && !options.request->method.no_seeds &&
-            options.searcher != SEARCHER_RANDOM)
+        if (!isnan(result.baselines[e].seconds) && !scope.request->method.no_seeds &&
+            scope.searcher != SEARCHER_RANDOM)
             if (seconds > result.baselines[e].seconds)
                 fail_msg("%.17g is slower than %s, %.17g", seconds, baseline_name((Baseline)e),
                          result.baselines[e].seconds);

@@ -154,8 +154,8 @@ static void keep_plan(const Plan *plan, const PlanContext *context, const char *
     assert_int_equal(cluster_read(&cluster, &arena, name, &error), AM_OK);
     Plan kept = *plan;
     const SearchRequest request = {0};
-    const SearchOptions options = {.request = &request};
-    search_describe_plan(&kept, context, cluster, &options);
+    const SearchScope scope = {.request = &request};
+    search_describe_plan(&kept, context, cluster, &scope);
     kept.micro_batches = plan->micro_batches;
     kept.stages = plan->stages;
     Simulation *simulation;

@@ -62,16 +62,16 @@ static void check_line(void *user, const char *line) {
     json_decref(root);
 }
 
-static void check_search(Checked *self, PlanContext *context, const Cluster *cluster, SearchOptions options,
+static void check_search(Checked *self, PlanContext *context, const Cluster *cluster, SearchScope scope,
                          int32_t micro_batches) {
     Arena arena = {0};
     AmError error = {0};
     SearchResult result;
-    SearchRequest request = *options.request;
+    SearchRequest request = *scope.request;
     request.constraints.memory_fraction = 0.9;
-    options.request = &request;
-    options.skip_bound = true;
-    AmStatus status = plan_search(&result, &arena, context, cluster, &options,
+    scope.request = &request;
+    scope.skip_bound = true;
+    AmStatus status = plan_search(&result, &arena, context, cluster, &scope,
                                   &(MicroBatchSettings){.micro_batches = micro_batches}, &error);
     if (status == AM_OK) check_seconds(self, result.plan->predicted_step_seconds, result.plan->stage_count);
     else assert_int_equal(status, AM_ERROR_INFEASIBLE);
@@ -95,20 +95,20 @@ static void check(const char *model, const char *name, double least_part, bool s
     Checked self = {&launches, model, name, .most_stages = PIPELINE_MOST_STAGES};
     for (int32_t seed = 0; seed < sample_of(6, 1); seed++) {
         const SearchRequest request = {0};
-        const SearchOptions options = {.request = &request,
-                                       .kind = SPACE_SINGLE_STAGE,
-                                       .searcher = SEARCHER_RANDOM,
-                                       .seed = (uint64_t)seed};
-        check_search(&self, context, cluster, options, 1 + seed % 2);
+        const SearchScope scope = {.request = &request,
+                                   .kind = SPACE_SINGLE_STAGE,
+                                   .searcher = SEARCHER_RANDOM,
+                                   .seed = (uint64_t)seed};
+        check_search(&self, context, cluster, scope, 1 + seed % 2);
     }
     const SearchRequest hybrid_request = {.callbacks.on_episode = check_line, .callbacks.user = &self};
-    const SearchOptions hybrid = {.request = &hybrid_request, .kind = SPACE_HYBRID, .limits.evaluations = 80};
+    const SearchScope hybrid = {.request = &hybrid_request, .kind = SPACE_HYBRID, .limits.evaluations = 80};
     check_search(&self, context, cluster, hybrid, 0);
     assert_true(self.count > 4);
     const SearchRequest request = {.constraints.memory_fraction = 0.9};
-    const SearchOptions options = {
+    const SearchScope scope = {
         .request = &request, .kind = SPACE_SINGLE_STAGE, .limits.evaluations = 40, .skip_bound = true};
-    assert_int_equal(single_stage_search(&best, &arena, context, cluster, &options, &error), AM_OK);
+    assert_int_equal(single_stage_search(&best, &arena, context, cluster, &scope, &error), AM_OK);
     check_seconds(&self, best.plan->predicted_step_seconds, 1);
     if (bound_launches_seconds(&launches, 1) < least_part * best.plan->predicted_step_seconds)
         fail_msg("%s on %s: %g launches, %g s, are far from %g s", model, name, launches.total,

@@ -173,8 +173,8 @@ static void check_case(int32_t number, MixedCase *self) {
     assert_int_equal(plan_bound_of_work(&work, self->context, self->cluster, &error), AM_OK);
     self->of_work = work.seconds;
     const SearchRequest request = {.space.mesh = self->axes, .constraints.memory_fraction = 0.9};
-    const SearchOptions options = {.request = &request, .searcher = SEARCHER_EXHAUSTIVE, .skip_bound = true};
-    if (single_stage_search(&best, &self->arena, self->context, self->cluster, &options, &error) != AM_OK)
+    const SearchScope scope = {.request = &request, .searcher = SEARCHER_EXHAUSTIVE, .skip_bound = true};
+    if (single_stage_search(&best, &self->arena, self->context, self->cluster, &scope, &error) != AM_OK)
         fail_msg("%s", error.text);
     check_plan(self, best.plan, "the best plan");
     check_random_plans(self, &random);

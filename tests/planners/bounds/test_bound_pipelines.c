@@ -56,9 +56,9 @@ static void check(const char *model, const char *name, int32_t iterations) {
     assert_int_equal(cluster_read(&cluster, &arena, name, &error), AM_OK);
     const SearchRequest request = {
         .constraints.memory_fraction = 0.9, .callbacks.on_episode = note_try, .callbacks.user = &tried};
-    SearchOptions options = {
+    SearchScope scope = {
         .request = &request, .kind = SPACE_HYBRID, .skip_bound = true, .limits.evaluations = 8};
-    assert_int_equal(plan_search(&result, &arena, context, cluster, &options,
+    assert_int_equal(plan_search(&result, &arena, context, cluster, &scope,
                                  &(MicroBatchSettings){.micro_batches = iterations}, &error),
                      AM_OK);
     assert_true(tried.count > 0);

@@ -127,13 +127,13 @@ static void test_fewer_stages(void **state) {
                                        .constraints.memory_fraction = 1,
                                        .space.schedule = "interleaved_1f1b",
                                        .space.chunks = cases[k].chunks};
-        SearchOptions options = {.request = &request};
+        SearchScope scope = {.request = &request};
         Plan *plan;
         const char *reason;
         int64_t evaluations;
         error = (AmError){0};
         AmStatus status =
-            even_pipeline_plan(&plan, &reason, &evaluations, &arena, split, cluster, &options, &error);
+            even_pipeline_plan(&plan, &reason, &evaluations, &arena, split, cluster, &scope, &error);
         if (cases[k].refusal) {
             assert_int_equal(status, AM_ERROR_INFEASIBLE);
             if (!strstr(error.text, cases[k].refusal)) fail_msg("%s", error.text);

@@ -20,16 +20,16 @@
 static const Plan *search_iterations(ClusterCase *self, PlanSpace space, double fraction,
                                      int32_t micro_batches) {
     const SearchRequest request = {.constraints.memory_fraction = fraction};
-    const SearchOptions options = {.request = &request,
-                                   .kind = space,
-                                   .searcher = space == SPACE_HYBRID ? SEARCHER_DQN : SEARCHER_BASELINE,
-                                   .baseline = BASELINE_EVEN_PIPELINE,
-                                   .limits.evaluations = EVALUATIONS,
-                                   .skip_bound = true};
+    const SearchScope scope = {.request = &request,
+                               .kind = space,
+                               .searcher = space == SPACE_HYBRID ? SEARCHER_DQN : SEARCHER_BASELINE,
+                               .baseline = BASELINE_EVEN_PIPELINE,
+                               .limits.evaluations = EVALUATIONS,
+                               .skip_bound = true};
     const MicroBatchSettings settings = {.micro_batches = micro_batches};
     SearchResult found;
     AmError error = {0};
-    if (plan_search(&found, &self->arena, self->context, self->cluster, &options, &settings, &error) != AM_OK)
+    if (plan_search(&found, &self->arena, self->context, self->cluster, &scope, &settings, &error) != AM_OK)
         fail_msg("%s", error.text);
     return found.plan;
 }
@@ -82,8 +82,8 @@ static void test_simulates_even(void **state) {
         const SearchRequest request = {.constraints.memory_fraction = FRACTION,
                                        .callbacks.on_episode = look_for_seconds,
                                        .callbacks.user = &wanted};
-        const SearchOptions options = {.request = &request, .kind = SPACE_HYBRID, .limits.evaluations = 60};
-        assert_int_equal(pipeline_search(&found, &self.arena, self.context, self.cluster, &options,
+        const SearchScope scope = {.request = &request, .kind = SPACE_HYBRID, .limits.evaluations = 60};
+        assert_int_equal(pipeline_search(&found, &self.arena, self.context, self.cluster, &scope,
                                          &(MicroBatchSettings){.micro_batches = 0}, &error),
                          AM_OK);
         assert_true(wanted.found);
@@ -113,10 +113,9 @@ static void test_infeasible(void **state) {
     SearchResult found;
     AmError error = {0};
     const SearchRequest request = {.constraints.memory_fraction = 1e-6};
-    const SearchOptions options = {
-        .request = &request, .kind = SPACE_HYBRID, .limits.evaluations = EVALUATIONS};
+    const SearchScope scope = {.request = &request, .kind = SPACE_HYBRID, .limits.evaluations = EVALUATIONS};
     open_case(&self, "gpt2_tiny", "nominal:2");
-    assert_int_equal(pipeline_search(&found, &self.arena, self.context, self.cluster, &options,
+    assert_int_equal(pipeline_search(&found, &self.arena, self.context, self.cluster, &scope,
                                      &(MicroBatchSettings){.micro_batches = 0}, &error),
                      AM_ERROR_INFEASIBLE);
     assert_true(error.text[0] != '\0');
@@ -136,9 +135,9 @@ static void test_given(void **state) {
     const SearchRequest request = {.constraints.memory_fraction = FRACTION,
                                    .space.initial = even,
                                    .callbacks.interrupted = &interrupted};
-    const SearchOptions options = {.request = &request, .kind = SPACE_HYBRID};
+    const SearchScope scope = {.request = &request, .kind = SPACE_HYBRID};
     assert_true(even->stage_count > 1);
-    assert_int_equal(pipeline_search(&found, &self.arena, self.context, self.cluster, &options,
+    assert_int_equal(pipeline_search(&found, &self.arena, self.context, self.cluster, &scope,
                                      &(MicroBatchSettings){.micro_batches = 0}, &error),
                      AM_OK);
     assert_true(found.interrupted);

@@ -51,10 +51,10 @@ static void test_all_degrees(void **state) {
 
 static double baseline_seconds(ClusterCase *self, Baseline baseline, const char *mesh) {
     const SearchRequest request = {.space.mesh = mesh, .constraints.memory_fraction = FRACTION};
-    SearchOptions options = {.request = &request, .searcher = SEARCHER_BASELINE, .baseline = baseline};
+    SearchScope scope = {.request = &request, .searcher = SEARCHER_BASELINE, .baseline = baseline};
     SearchResult result;
     AmError error = {0};
-    if (single_stage_search(&result, &self->arena, self->context, self->cluster, &options, &error) != AM_OK)
+    if (single_stage_search(&result, &self->arena, self->context, self->cluster, &scope, &error) != AM_OK)
         fail_msg("%s", error.text);
     return result.plan->predicted_step_seconds;
 }
@@ -75,12 +75,12 @@ static void test_rows_are_the_baseline_plans(void **state) {
 static Plan *even_plan(ClusterCase *self, const PlanContext *split, const char *schedule) {
     const SearchRequest request = {
         .space.mesh = "data=2", .constraints.memory_fraction = FRACTION, .space.schedule = schedule};
-    const SearchOptions options = {.request = &request};
+    const SearchScope scope = {.request = &request};
     Plan *plan;
     const char *reason;
     int64_t evaluations;
     AmError error = {0};
-    if (even_pipeline_plan(&plan, &reason, &evaluations, &self->arena, split, self->cluster, &options,
+    if (even_pipeline_plan(&plan, &reason, &evaluations, &self->arena, split, self->cluster, &scope,
                            &error) != AM_OK)
         fail_msg("%s", error.text);
     return plan;

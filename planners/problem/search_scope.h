@@ -1,14 +1,13 @@
-/* The options of a search.
+/* The request of the user, and the scope of a search.
  *
- *     SearchOptions
- *       request   SearchRequest: the wishes of the caller, shared by all parts of the search
- *       kind, searcher, baseline, seed, limits
- *       nested    NestedSearch: set by the search of which this one is a part
+ *     SearchRequest   the wishes of the user, which all parts of a search share by pointer; it stays the same
+ *     SearchScope     the space, method and limits of one search; each part has its own
  *
- * baseline_list.h names the baselines; search_result.h has the result.
+ * search_context.h has the state of a search, budget.h counts against the limits of a scope, baseline_list.h
+ * names the baselines, and search_result.h has the result.
  */
-#ifndef PLANNERS_PROBLEM_SEARCH_OPTIONS_H
-#define PLANNERS_PROBLEM_SEARCH_OPTIONS_H
+#ifndef PLANNERS_PROBLEM_SEARCH_SCOPE_H
+#define PLANNERS_PROBLEM_SEARCH_SCOPE_H
 
 #include "base/text.h"
 #include "cost/step/memory.h"
@@ -93,18 +92,6 @@ typedef struct KnownSteps {
     bool form_is_split;      /* that form has split layers and was searched on a sample of them */
 } KnownSteps;
 
-/* State of a search inside of another one. It is zero in the options of callers: plan_search() and the
- * searches above it set it for the searches that they call. */
-typedef struct NestedSearch {
-    SearchPurpose purpose;
-    bool ends_at_default; /* with a cap: nothing after the default budget, since other searches follow */
-    bool finishes_later;  /* bound and memory of the ranks are left to plan_search_finish() */
-    KnownSteps known;
-    PlanContext *climbs; /* every round ends in a climb over single changes (plan_climb.h), in this module as
-                            read; or NULL */
-    const Placement *placement; /* the stages of the pinned scopes, in the module; NULL: none are pinned */
-} NestedSearch;
-
 /* The space that is searched, beside its kind. Strings and the plan are the caller's. */
 typedef struct SpaceRequest {
     const char *mesh;           /* "data=4,model=8" or NULL: every ordered split of the devices */
@@ -157,9 +144,9 @@ typedef struct SearchRequest {
     SearchCallbacks callbacks;
 } SearchRequest;
 
-/* The options of a search: those that the caller chooses, and that a search inside of another one may change
- * in its own copy. Zero is the default of every member but limits.evaluations. */
-typedef struct SearchOptions {
+/* What one search covers, and how far it may go. A search changes its own copy for each of its parts. Zero is
+ * the default of every member but limits.evaluations. */
+typedef struct SearchScope {
     const SearchRequest *request;
     PlanSpace kind; /* of the space */
     Searcher searcher;
@@ -167,47 +154,54 @@ typedef struct SearchOptions {
     uint64_t seed;
     bool skip_bound; /* gap and model gap are not wanted */
     SearchLimits limits;
-    NestedSearch nested;
-} SearchOptions;
+    /* -- zero in the scope of callers: set by the search of which this one is a part -- */
+    SearchPurpose purpose;
+    bool ends_at_default; /* with a cap: nothing after the default budget, since other searches follow */
+    bool finishes_later;  /* bound and memory of the ranks are left to plan_search_finish() */
+    KnownSteps known;
+    PlanContext *climbs; /* every round ends in a climb over single changes (plan_climb.h), in this module as
+                            read; or NULL */
+    const Placement *placement; /* the stages of the pinned scopes, in the module; NULL: none are pinned */
+} SearchScope;
 
-/* -- options of a part of a search -- */
+/* -- scopes of parts of a search -- */
 
-/* Returns the options with another request: a copy in `*request`, which outlives them. */
-SearchOptions search_with_request(const SearchOptions *options, SearchRequest *request);
+/* Returns the scope with another request: a copy in `*request`, which outlives it. */
+SearchScope search_with_request(const SearchScope *scope, SearchRequest *request);
 
-/* Returns the options of the one-stage part of a search over any number of stages: without a bound, since the
+/* Returns the scope of the one-stage part of a search over any number of stages: without a bound, since the
  * whole space has its own, and with annealing where the searcher cuts pipelines alone. */
-SearchOptions search_one_stage_part(const SearchOptions *options);
-/* Returns the options of a part of `size` evaluations, within the rest of the caller's budget. */
-SearchOptions search_part(const SearchOptions *options, const Budget *budget, int64_t size);
+SearchScope search_one_stage_part(const SearchScope *scope);
+/* Returns the scope of a part of `size` evaluations, within the rest of the caller's budget. */
+SearchScope search_part(const SearchScope *scope, const Budget *budget, int64_t size);
 /* Sets the time limit of a part to the time until the deadline; 0, none, without one. */
-void search_limit_seconds(SearchOptions *part, const StopSignal *stop);
+void search_limit_seconds(SearchScope *part, const StopSignal *stop);
 
 /* Returns the user's limits as the budget of several searches from now on: no cap where the limit of
  * evaluations is a default. Interrupts are left to the searches. */
-Budget search_user_budget(const SearchOptions *options);
-/* Returns whether the options ask for the plan of a baseline with several stages. */
-bool search_is_pipeline_baseline(const SearchOptions *options);
-/* Returns whether the options ask for the plan of a baseline with recomputation. */
-bool search_is_recomputed_baseline(const SearchOptions *options);
+Budget search_user_budget(const SearchScope *scope);
+/* Returns whether a scope is the plan of a baseline with several stages. */
+bool search_is_pipeline_baseline(const SearchScope *scope);
+/* Returns whether a scope is the plan of a baseline with recomputation. */
+bool search_is_recomputed_baseline(const SearchScope *scope);
 /* Returns whether a search is over one-stage plans and of several (SPACE_AUTO, SPACE_HYBRID); a baseline is
  * not. */
-bool search_spans_stages(const SearchOptions *options);
+bool search_spans_stages(const SearchScope *scope);
 /* Returns whether plans of a search may have several stages. */
-bool search_has_stages(const SearchOptions *options);
+bool search_has_stages(const SearchScope *scope);
 
 /* Checks a plan against the decisions of the user: degrees, placement of scopes, pinned shardings.
  * AM_ERROR_INFEASIBLE names the one that it does not keep. */
-AmStatus search_check_plan(const SearchOptions *options, const Plan *plan, AmError *error);
+AmStatus search_check_plan(const SearchScope *scope, const Plan *plan, AmError *error);
 
-/* Restricts the space by options that only one-stage plans support: a mesh of all devices,
+/* Restricts a scope by options that only one-stage plans support: a mesh of all devices,
  * equal shards for another system, a searcher of axis priorities. Makes SPACE_AUTO the remaining space, and a
  * baseline's space its own; returns the restricting option ("--mesh"), or NULL. One stage by the fixed
  * degrees restricts it, too, without an option to report. */
-const char *search_narrow(SearchOptions *options);
+const char *search_narrow(SearchScope *scope);
 
 /* Fills the common fields of every plan: module, cluster and search; one stage and one micro-batch. */
 void search_describe_plan(Plan *plan, const PlanContext *context, const Cluster *cluster,
-                          const SearchOptions *options);
+                          const SearchScope *scope);
 
 #endif

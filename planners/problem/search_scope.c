@@ -1,6 +1,6 @@
 /* Names of searchers and objectives, the spaces that the options of a search leave, and the options of its
  * parts. */
-#include "planners/problem/search_options.h"
+#include "planners/problem/search_scope.h"
 
 #include <math.h>
 
@@ -26,28 +26,26 @@ const char *offload_choice_name(OffloadChoice choice) {
     return names[choice];
 }
 
-bool search_is_pipeline_baseline(const SearchOptions *options) {
-    return options->searcher == SEARCHER_BASELINE && baseline_has_stages(options->baseline);
+bool search_is_pipeline_baseline(const SearchScope *scope) {
+    return scope->searcher == SEARCHER_BASELINE && baseline_has_stages(scope->baseline);
 }
 
-bool search_is_recomputed_baseline(const SearchOptions *options) {
-    bool recomputes = baseline_recompute(options->baseline) != BASELINE_RECOMPUTES_NOTHING;
-    return options->searcher == SEARCHER_BASELINE && recomputes;
+bool search_is_recomputed_baseline(const SearchScope *scope) {
+    bool recomputes = baseline_recompute(scope->baseline) != BASELINE_RECOMPUTES_NOTHING;
+    return scope->searcher == SEARCHER_BASELINE && recomputes;
 }
 
-bool search_spans_stages(const SearchOptions *options) {
-    bool is_joint = options->kind == SPACE_AUTO || options->kind == SPACE_HYBRID;
-    return is_joint && options->searcher != SEARCHER_BASELINE &&
-           options->request->objective != OBJECTIVE_PAPER;
+bool search_spans_stages(const SearchScope *scope) {
+    bool is_joint = scope->kind == SPACE_AUTO || scope->kind == SPACE_HYBRID;
+    return is_joint && scope->searcher != SEARCHER_BASELINE && scope->request->objective != OBJECTIVE_PAPER;
 }
 
-bool search_has_stages(const SearchOptions *options) {
-    return options->kind == SPACE_PIPELINE || search_spans_stages(options) ||
-           search_is_pipeline_baseline(options);
+bool search_has_stages(const SearchScope *scope) {
+    return scope->kind == SPACE_PIPELINE || search_spans_stages(scope) || search_is_pipeline_baseline(scope);
 }
 
-const char *search_narrow(SearchOptions *options) {
-    const SearchRequest *request = options->request;
+const char *search_narrow(SearchScope *scope) {
+    const SearchRequest *request = scope->request;
     const struct {
         bool is_given;
         const char *option;
@@ -58,43 +56,43 @@ const char *search_narrow(SearchOptions *options) {
         {target_row(request->constraints.target)->stages == TARGET_ONE_STAGE,
          request->constraints.target == TARGET_HLO ? "--for hlo" : "--for shardy"},
         {request->constraints.degrees.stages == 1, NULL},
-        {options->searcher == SEARCHER_EXACT, "--searcher exact"},
-        {options->searcher == SEARCHER_EXHAUSTIVE, "--searcher exhaustive"},
-        {options->searcher == SEARCHER_RANDOM, "--searcher random"}};
-    if (options->kind != SPACE_AUTO || request->objective == OBJECTIVE_PAPER) return NULL;
-    if (options->searcher == SEARCHER_BASELINE) {
-        options->kind = search_is_pipeline_baseline(options) ? SPACE_PIPELINE : SPACE_SINGLE_STAGE;
+        {scope->searcher == SEARCHER_EXACT, "--searcher exact"},
+        {scope->searcher == SEARCHER_EXHAUSTIVE, "--searcher exhaustive"},
+        {scope->searcher == SEARCHER_RANDOM, "--searcher random"}};
+    if (scope->kind != SPACE_AUTO || request->objective == OBJECTIVE_PAPER) return NULL;
+    if (scope->searcher == SEARCHER_BASELINE) {
+        scope->kind = search_is_pipeline_baseline(scope) ? SPACE_PIPELINE : SPACE_SINGLE_STAGE;
         return NULL;
     }
     for (size_t k = 0; k < sizeof narrowing / sizeof *narrowing; k++) {
         if (!narrowing[k].is_given) continue;
-        options->kind = SPACE_SINGLE_STAGE;
+        scope->kind = SPACE_SINGLE_STAGE;
         return narrowing[k].option;
     }
     return NULL;
 }
 
-SearchOptions search_with_request(const SearchOptions *options, SearchRequest *request) {
-    SearchOptions changed = *options;
-    *request = *options->request;
+SearchScope search_with_request(const SearchScope *scope, SearchRequest *request) {
+    SearchScope changed = *scope;
+    *request = *scope->request;
     changed.request = request;
     return changed;
 }
 
-SearchOptions search_one_stage_part(const SearchOptions *options) {
-    SearchOptions part = *options;
+SearchScope search_one_stage_part(const SearchScope *scope) {
+    SearchScope part = *scope;
     part.kind = SPACE_SINGLE_STAGE;
     part.skip_bound = true;
     if (part.searcher == SEARCHER_AGENT) part.searcher = SEARCHER_ANNEAL;
     return part;
 }
 
-void search_limit_seconds(SearchOptions *part, const StopSignal *stop) {
+void search_limit_seconds(SearchScope *part, const StopSignal *stop) {
     part->limits.seconds = stop->deadline > 0 ? fmax(stop->deadline - clock_seconds(), 1e-3) : 0;
 }
 
-SearchOptions search_part(const SearchOptions *options, const Budget *budget, int64_t size) {
-    SearchOptions part = *options;
+SearchScope search_part(const SearchScope *scope, const Budget *budget, int64_t size) {
+    SearchScope part = *scope;
     part.limits.evaluations = size;
     part.limits.is_default = false;
     budget_share(&part.limits, budget);
@@ -102,21 +100,21 @@ SearchOptions search_part(const SearchOptions *options, const Budget *budget, in
     return part;
 }
 
-Budget search_user_budget(const SearchOptions *options) {
-    Budget budget = budget_begin(&options->limits, 1, NULL);
-    budget_set_cap(&budget, options->limits.is_default ? 0 : options->limits.evaluations);
+Budget search_user_budget(const SearchScope *scope) {
+    Budget budget = budget_begin(&scope->limits, 1, NULL);
+    budget_set_cap(&budget, scope->limits.is_default ? 0 : scope->limits.evaluations);
     return budget;
 }
 
-AmStatus search_check_plan(const SearchOptions *options, const Plan *plan, AmError *error) {
-    const SearchRequest *request = options->request;
-    TRY(placement_check_plan(options->nested.placement, plan, error));
+AmStatus search_check_plan(const SearchScope *scope, const Plan *plan, AmError *error) {
+    const SearchRequest *request = scope->request;
+    TRY(placement_check_plan(scope->placement, plan, error));
     TRY(degrees_check_plan(&request->constraints.degrees, plan, error));
     return pins_check_plan(request->constraints.pins, request->constraints.pin_count, plan, error);
 }
 
 void search_describe_plan(Plan *plan, const PlanContext *context, const Cluster *cluster,
-                          const SearchOptions *options) {
+                          const SearchScope *scope) {
     const IrModule *module = plan_context_primary(context)->canonical;
     *plan = (Plan){.module_name = module->name,
                    .module_sha256 = context->sha256,
@@ -128,9 +126,9 @@ void search_describe_plan(Plan *plan, const PlanContext *context, const Cluster 
                    .context = context,
                    .schedule = "none",
                    .stage_count = 1,
-                   .is_for_jax = options->request->constraints.target == TARGET_JAX,
-                   .searcher = searcher_name(options->searcher),
-                   .space = plan_space_name(options->kind),
-                   .seed = options->seed,
+                   .is_for_jax = scope->request->constraints.target == TARGET_JAX,
+                   .searcher = searcher_name(scope->searcher),
+                   .space = plan_space_name(scope->kind),
+                   .seed = scope->seed,
                    .bound_seconds = NAN};
 }
