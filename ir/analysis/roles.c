@@ -262,24 +262,27 @@ static AmStatus list_parameters(IrRoles *roles, Arena *arena, const IrDataflow *
     return AM_OK;
 }
 
-/* Does the rest of ir_find_roles(), with memory that is not part of the result. */
-static AmStatus find_roles(IrRoles *roles, Arena *arena, Arena *scratch, IrModule *canonical,
-                           const char *roles_path, AmError *error) {
+AmStatus ir_find_roles(IrRoles **result, Arena *arena, IrModule *canonical, const char *roles_path,
+                       AmError *error) {
+    Arena scratch = {0};
+    IrRoles *roles = ARENA_ARRAY(arena, IrRoles, 1);
+    if (!roles) return am_fail_memory(error, sizeof *roles);
+    AmStatus status = AM_OK;
     IrDataflow flow;
     IrFlowGraph graph;
     IrPairing pairing;
-    TRY(ir_dataflow_make(&flow, scratch, canonical, error));
-    TRY(ir_flow_graph_make(&graph, scratch, &flow, error));
-    TRY(list_parameters(roles, arena, &flow, error));
-    TRY(ir_pair_parameters(&pairing, scratch, &graph, error));
-    bool *forward = ARENA_ARRAY(scratch, bool, graph.count);
-    bool *feeds_weight = ARENA_ARRAY(scratch, bool, graph.count);
-    if (!forward || !feeds_weight) return am_fail_memory(error, graph.count);
+    TRY_OR_FAIL(ir_dataflow_make(&flow, &scratch, canonical, error));
+    TRY_OR_FAIL(ir_flow_graph_make(&graph, &scratch, &flow, error));
+    TRY_OR_FAIL(list_parameters(roles, arena, &flow, error));
+    TRY_OR_FAIL(ir_pair_parameters(&pairing, &scratch, &graph, error));
+    bool *forward = ARENA_ARRAY(&scratch, bool, graph.count);
+    bool *feeds_weight = ARENA_ARRAY(&scratch, bool, graph.count);
+    if (!forward || !feeds_weight) TRY_OR_FAIL(am_fail_memory(error, graph.count));
     int32_t possible = 0; /* losses between which nothing decides */
     roles->loss = -1;
     if (roles_path) {
-        TRY(ir_read_roles_file(roles, &flow, roles_path, error));
-        TRY(cut_repeated_steps(roles, &graph, scratch, error));
+        TRY_OR_FAIL(ir_read_roles_file(roles, &flow, roles_path, error));
+        TRY_OR_FAIL(cut_repeated_steps(roles, &graph, &scratch, error));
         mark_forward(roles, &graph, forward);
         warn_of_data_flow(roles, &pairing, canonical);
     } else {
@@ -287,49 +290,39 @@ static AmStatus find_roles(IrRoles *roles, Arena *arena, Arena *scratch, IrModul
             roles->parameters[p].output = pairing.output_of[p];
             roles->parameters[p].paired_by = pairing.paired_by[p];
         }
-        TRY(cut_repeated_steps(roles, &graph, scratch, error));
-        TRY(ir_find_loss(&roles->loss, &possible, scratch, &graph, &pairing, error));
+        TRY_OR_FAIL(cut_repeated_steps(roles, &graph, &scratch, error));
+        TRY_OR_FAIL(ir_find_loss(&roles->loss, &possible, &scratch, &graph, &pairing, error));
         mark_forward(roles, &graph, forward);
         find_paired_roles(roles, &graph, &pairing, forward, feeds_weight);
-        TRY(find_unpaired_roles(roles, scratch, &graph, &pairing, error));
+        TRY_OR_FAIL(find_unpaired_roles(roles, &scratch, &graph, &pairing, error));
         warn_of_rivals(roles, &pairing, canonical);
     }
     warn_of_aliases(roles, canonical);
     warn_of_order(roles, canonical);
     warn_of_loss(roles, forward, possible, canonical);
-    return ir_find_phases(roles, arena, scratch, &graph, forward, error);
-}
-
-AmStatus ir_find_roles(IrRoles **result, Arena *arena, IrModule *canonical, const char *roles_path,
-                       AmError *error) {
-    Arena scratch = {0};
-    IrRoles *roles = ARENA_ARRAY(arena, IrRoles, 1);
-    if (!roles) return am_fail_memory(error, sizeof *roles);
-    AmStatus status = find_roles(roles, arena, &scratch, canonical, roles_path, error);
+    status = ir_find_phases(roles, arena, &scratch, &graph, forward, error);
+fail:
     arena_free(&scratch);
     if (status == AM_OK) *result = roles;
     return status;
 }
 
-static AmStatus complete_roles(IrRoles *roles, Arena *arena, Arena *scratch, const IrModule *canonical,
-                               AmError *error) {
-    IrDataflow flow;
-    IrFlowGraph graph;
-    TRY(ir_dataflow_make(&flow, scratch, canonical, error));
-    TRY(ir_flow_graph_make(&graph, scratch, &flow, error));
-    bool *forward = ARENA_ARRAY(scratch, bool, graph.count);
-    roles->outputs = ARENA_ARRAY(arena, int32_t, flow.output_count + 1);
-    if (!forward || !roles->outputs) return am_fail_memory(error, graph.count);
-    roles->output_count = flow.output_count;
-    for (int32_t k = 0; k < flow.output_count; k++) roles->outputs[k] = flow.outputs[k];
-    TRY(cut_repeated_steps(roles, &graph, scratch, error));
-    mark_forward(roles, &graph, forward);
-    return ir_find_phases(roles, arena, scratch, &graph, forward, error);
-}
-
 AmStatus ir_complete_roles(IrRoles *roles, Arena *arena, const IrModule *canonical, AmError *error) {
     Arena scratch = {0};
-    AmStatus status = complete_roles(roles, arena, &scratch, canonical, error);
+    AmStatus status = AM_OK;
+    IrDataflow flow;
+    IrFlowGraph graph;
+    TRY_OR_FAIL(ir_dataflow_make(&flow, &scratch, canonical, error));
+    TRY_OR_FAIL(ir_flow_graph_make(&graph, &scratch, &flow, error));
+    bool *forward = ARENA_ARRAY(&scratch, bool, graph.count);
+    roles->outputs = ARENA_ARRAY(arena, int32_t, flow.output_count + 1);
+    if (!forward || !roles->outputs) TRY_OR_FAIL(am_fail_memory(error, graph.count));
+    roles->output_count = flow.output_count;
+    for (int32_t k = 0; k < flow.output_count; k++) roles->outputs[k] = flow.outputs[k];
+    TRY_OR_FAIL(cut_repeated_steps(roles, &graph, &scratch, error));
+    mark_forward(roles, &graph, forward);
+    status = ir_find_phases(roles, arena, &scratch, &graph, forward, error);
+fail:
     arena_free(&scratch);
     return status;
 }

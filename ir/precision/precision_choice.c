@@ -584,33 +584,29 @@ static void choose_comparisons(PrecisionChoice *choice) {
         }
 }
 
-static AmStatus choose_types(Chooser *self, AmError *error) {
-    PrecisionChoice *choice = self->choice;
-    const IrModule *module = choice->module;
-    self->is_called = ARENA_ARRAY(&self->scratch, bool, module->computation_count + 1);
-    choice->is_rewritten = ARENA_ARRAY(choice->arena, bool, module->computation_count + 1);
-    if (!self->is_called || !choice->is_rewritten) return am_fail_memory(error, module->computation_count);
-    find_computations(self);
-    TRY(number_values(self, error));
-    join_values(self);
-    TRY(find_readers(self, error));
-    if (self->scratch.failed) return am_fail_memory(error, choice->value_count);
-    for (int32_t c = 0; c < module->computation_count; c++)
-        for (int32_t n = 0; choice->is_rewritten[c] && n < module->computations[c].count; n++)
-            collect_instruction(self, module->computations[c].first + n);
-    collect_borders(self);
-    TRY(list_flows(self, &self->readers, true, error));
-    TRY(list_flows(self, &self->sources, false, error));
-    choose_values(self);
-    choose_comparisons(choice);
-    return AM_OK;
-}
-
 AmStatus precision_choose(PrecisionChoice *choice, Arena *arena, const IrModule *canonical,
                           const IrRoles *roles, AmError *error) {
     *choice = (PrecisionChoice){.module = canonical, .roles = roles, .arena = arena};
     Chooser self = {.choice = choice};
-    AmStatus status = choose_types(&self, error);
+    AmStatus status = AM_OK;
+    self.is_called = ARENA_ARRAY(&self.scratch, bool, canonical->computation_count + 1);
+    choice->is_rewritten = ARENA_ARRAY(arena, bool, canonical->computation_count + 1);
+    if (!self.is_called || !choice->is_rewritten)
+        TRY_OR_FAIL(am_fail_memory(error, canonical->computation_count));
+    find_computations(&self);
+    TRY_OR_FAIL(number_values(&self, error));
+    join_values(&self);
+    TRY_OR_FAIL(find_readers(&self, error));
+    if (self.scratch.failed) TRY_OR_FAIL(am_fail_memory(error, choice->value_count));
+    for (int32_t c = 0; c < canonical->computation_count; c++)
+        for (int32_t n = 0; choice->is_rewritten[c] && n < canonical->computations[c].count; n++)
+            collect_instruction(&self, canonical->computations[c].first + n);
+    collect_borders(&self);
+    TRY_OR_FAIL(list_flows(&self, &self.readers, true, error));
+    TRY_OR_FAIL(list_flows(&self, &self.sources, false, error));
+    choose_values(&self);
+    choose_comparisons(choice);
+fail:
     arena_free(&self.scratch);
     return status;
 }

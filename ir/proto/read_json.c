@@ -474,39 +474,6 @@ fail:
     return status;
 }
 
-static AmStatus read_root(JsonWalk *walk, Hlo__HloModuleProto **message) {
-    enum { MOST_WRAPPERS = 2 };
-    Place places[MOST_WRAPPERS];
-    const Place *place = NULL;
-    int32_t wrappers = 0;
-    for (;;) {
-        JsonString key;
-        int64_t at;
-        TRY(find_inner(walk, &key, &at));
-        if (at >= 0 && string_is(key, "computations")) break;
-        if (at < 0 || wrappers == MOST_WRAPPERS)
-            return expected(walk, place, "an HLO module: an object with the key computations or hloModule");
-        places[wrappers] = (Place){place, key.text, (int32_t)key.length, 0};
-        place = &places[wrappers++];
-        walk->scanner.at = at;
-    }
-    *message = arena_alloc(walk->arena, sizeof **message);
-    if (*message == NULL) return out_of_memory(walk, sizeof **message);
-    TRY(read_message(walk, place, *message, &hlo__hlo_module_proto__descriptor, 0));
-    for (; wrappers > 0; wrappers--) {
-        JsonString key;
-        while (json_scan_accept(&walk->scanner, ',')) {
-            TRY(json_scan_key(&walk->scanner, &key));
-            TRY(json_scan_skip(&walk->scanner));
-        }
-        TRY(json_scan_expect(&walk->scanner, '}'));
-    }
-    json_scan_peek(&walk->scanner);
-    return walk->scanner.at == walk->scanner.length
-               ? AM_OK
-               : json_scan_fail(&walk->scanner, walk->scanner.at, "expected the end of the file");
-}
-
 AmStatus ir_parse_json(Hlo__HloModuleProto **message, Arena *arena, AmWarnings *warnings, const char *source,
                        const char *data, int64_t length, AmError *error) {
     JsonWalk *walk = calloc(1, sizeof *walk);
@@ -514,7 +481,39 @@ AmStatus ir_parse_json(Hlo__HloModuleProto **message, Arena *arena, AmWarnings *
     walk->scanner = (JsonScanner){.source = source, .text = data, .length = length, .error = error};
     walk->arena = arena;
     walk->warnings = warnings;
-    AmStatus status = read_root(walk, message);
+    AmStatus status = AM_OK;
+    enum { MOST_WRAPPERS = 2 };
+    Place places[MOST_WRAPPERS];
+    const Place *place = NULL;
+    int32_t wrappers = 0;
+    for (;;) {
+        JsonString key;
+        int64_t at;
+        TRY_OR_FAIL(find_inner(walk, &key, &at));
+        if (at >= 0 && string_is(key, "computations")) break;
+        if (at < 0 || wrappers == MOST_WRAPPERS)
+            TRY_OR_FAIL(
+                expected(walk, place, "an HLO module: an object with the key computations or hloModule"));
+        places[wrappers] = (Place){place, key.text, (int32_t)key.length, 0};
+        place = &places[wrappers++];
+        walk->scanner.at = at;
+    }
+    *message = arena_alloc(walk->arena, sizeof **message);
+    if (*message == NULL) TRY_OR_FAIL(out_of_memory(walk, sizeof **message));
+    TRY_OR_FAIL(read_message(walk, place, *message, &hlo__hlo_module_proto__descriptor, 0));
+    for (; wrappers > 0; wrappers--) {
+        JsonString key;
+        while (json_scan_accept(&walk->scanner, ',')) {
+            TRY_OR_FAIL(json_scan_key(&walk->scanner, &key));
+            TRY_OR_FAIL(json_scan_skip(&walk->scanner));
+        }
+        TRY_OR_FAIL(json_scan_expect(&walk->scanner, '}'));
+    }
+    json_scan_peek(&walk->scanner);
+    status = walk->scanner.at == walk->scanner.length
+                 ? AM_OK
+                 : json_scan_fail(&walk->scanner, walk->scanner.at, "expected the end of the file");
+fail:
     text_free(&walk->scanner.decoded);
     free(walk);
     return status;

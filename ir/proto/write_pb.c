@@ -50,8 +50,12 @@ static AmStatus rename(Arena *arena, Hlo__HloModuleProto *copy, const Hlo__HloMo
     return AM_OK;
 }
 
-static AmStatus make_names_unique(Arena *arena, Hlo__HloModuleProto *copy, const Hlo__HloModuleProto *message,
-                                  AmError *error) {
+AmStatus ir_print_pb(Text *out, const Hlo__HloModuleProto *message, AmError *error) {
+    TextBuffer buffer = {{append}, out};
+    Arena arena = {0};
+    Hlo__HloModuleProto copy = *message;
+    AmStatus status = AM_OK;
+    /* XLA requires names that are unique in the module: a repeated one gets a number. */
     IrNames names = {0};
     int64_t suffix = 0;
     size_t entry = 0;
@@ -66,24 +70,15 @@ static AmStatus make_names_unique(Arena *arena, Hlo__HloModuleProto *copy, const
             const char *written = computation->instructions[i]->name, *name = written;
             if (!*written) continue; /* XLA gives it one */
             while (name && ir_names_find(&names, (IrWord){name, (int64_t)strlen(name)}) >= 0)
-                name = arena_format(arena, "%s.%lld", written, (long long)++suffix);
-            if (!name || !ir_names_add(&names, arena, (IrWord){name, (int64_t)strlen(name)}, 0))
-                return am_fail_memory(error, 0);
-            if (name != written) TRY(rename(arena, copy, message, c, i, name, error));
+                name = arena_format(&arena, "%s.%lld", written, (long long)++suffix);
+            if (!name || !ir_names_add(&names, &arena, (IrWord){name, (int64_t)strlen(name)}, 0))
+                TRY_OR_FAIL(am_fail_memory(error, 0));
+            if (name != written) TRY_OR_FAIL(rename(&arena, &copy, message, c, i, name, error));
         }
     }
-    return AM_OK;
-}
-
-AmStatus ir_print_pb(Text *out, const Hlo__HloModuleProto *message, AmError *error) {
-    TextBuffer buffer = {{append}, out};
-    Arena arena = {0};
-    Hlo__HloModuleProto copy = *message;
-    AmStatus status = make_names_unique(&arena, &copy, message, error);
-    if (status == AM_OK) {
-        hlo__hlo_module_proto__pack_to_buffer(&copy, &buffer.base);
-        if (out->failed) status = am_fail_memory(error, (int64_t)out->length);
-    }
+    hlo__hlo_module_proto__pack_to_buffer(&copy, &buffer.base);
+    if (out->failed) status = am_fail_memory(error, (int64_t)out->length);
+fail:
     arena_free(&arena);
     return status;
 }

@@ -133,37 +133,33 @@ static AmStatus compose(UndoBuilder *self, IrModule **module, int32_t **origins,
     return status;
 }
 
-/* Makes a module without recomputation; `*module` stays NULL if nothing is recomputed. */
-static AmStatus undo(IrModule **module, int32_t **origins, Arena *scratch, const IrModule *canonical,
-                     const IrPhase *phases, AmError *error) {
-    int32_t count = canonical->instruction_count;
-    IrDataflow flow;
-    UndoBuilder self = {.from = canonical,
-                        .value = ARENA_ARRAY(scratch, int32_t, count + 1),
-                        .needed = ARENA_ARRAY(scratch, bool, count + 1),
-                        .computation = ARENA_ARRAY(scratch, int32_t, canonical->computation_count + 1),
-                        .made = ARENA_ARRAY(scratch, int32_t, count + 1)};
-    int32_t *numbers = ARENA_ARRAY(scratch, int32_t, count + 1);
-    bool *is_position = ARENA_ARRAY(scratch, bool, count + 1);
-    bool *is_fixed = ARENA_ARRAY(scratch, bool, count + 1);
-    if (scratch->failed) return am_fail_memory(error, count);
-    for (int32_t i = 0; i < count; i++)
-        if (canonical->instructions[i].control_count > 0 || ir_has_effect(&canonical->instructions[i]))
-            return AM_OK;
-    memset(self.computation, -1, sizeof(int32_t) * (size_t)canonical->computation_count);
-    TRY(ir_dataflow_make(&flow, scratch, canonical, error));
-    TRY(ir_number_values(numbers, canonical, flow.sources, error));
-    find_positions(is_position, is_fixed, &flow);
-    if (find_twins(&self, &flow, numbers, phases, is_position) == 0) return AM_OK;
-    mark_needed(&self);
-    return compose(&self, module, origins, error);
-}
-
 AmStatus ir_undo_recomputation(IrModule **module, int32_t **origins, const IrModule *canonical,
                                const IrPhase *phases, AmError *error) {
     Arena scratch = {0};
     *module = NULL;
-    AmStatus status = undo(module, origins, &scratch, canonical, phases, error);
+    AmStatus status = AM_OK;
+    int32_t count = canonical->instruction_count;
+    IrDataflow flow;
+    UndoBuilder self = {.from = canonical,
+                        .value = ARENA_ARRAY(&scratch, int32_t, count + 1),
+                        .needed = ARENA_ARRAY(&scratch, bool, count + 1),
+                        .computation = ARENA_ARRAY(&scratch, int32_t, canonical->computation_count + 1),
+                        .made = ARENA_ARRAY(&scratch, int32_t, count + 1)};
+    int32_t *numbers = ARENA_ARRAY(&scratch, int32_t, count + 1);
+    bool *is_position = ARENA_ARRAY(&scratch, bool, count + 1);
+    bool *is_fixed = ARENA_ARRAY(&scratch, bool, count + 1);
+    if (scratch.failed) TRY_OR_FAIL(am_fail_memory(error, count));
+    for (int32_t i = 0; i < count; i++)
+        if (canonical->instructions[i].control_count > 0 || ir_has_effect(&canonical->instructions[i]))
+            goto fail;
+    memset(self.computation, -1, sizeof(int32_t) * (size_t)canonical->computation_count);
+    TRY_OR_FAIL(ir_dataflow_make(&flow, &scratch, canonical, error));
+    TRY_OR_FAIL(ir_number_values(numbers, canonical, flow.sources, error));
+    find_positions(is_position, is_fixed, &flow);
+    if (find_twins(&self, &flow, numbers, phases, is_position) == 0) goto fail;
+    mark_needed(&self);
+    status = compose(&self, module, origins, error);
+fail:
     arena_free(&scratch);
     return status;
 }

@@ -167,32 +167,29 @@ static AmStatus write_computation(IrTextWriter *writer, size_t index, bool is_en
     return AM_OK;
 }
 
-static AmStatus write_module(IrTextWriter *writer) {
-    const Hlo__HloModuleProto *module = writer->module;
-    IrNames none = {0};
-    const char *name = fit_name(&writer->arena, &none, module->name, 0);
-    if (!name) return am_fail_memory(writer->error, 0);
-    TRY(name_computations(writer));
-    int32_t entry = ir_writer_computation(writer, module->entry_computation_id);
-    if (entry < 0) return am_fail(writer->error, AM_ERROR_INPUT, "", "the module has no entry computation");
-    if (!ir_schedule_index(writer->schedule, module, &writer->arena)) return am_fail_memory(writer->error, 0);
-    writer->is_scheduled = writer->schedule->message != NULL;
-    ir_write_header(writer, name);
-    ir_write_tables(writer->out, module->stack_frame_index);
-    const int32_t *order;
-    TRY(ir_order_computations(writer, &order));
-    for (size_t i = 0; i < module->n_computations; i++) {
-        TRY(write_computation(writer, (size_t)order[i], order[i] == entry));
-    }
-    return writer->out->failed ? am_fail_memory(writer->error, (int64_t)writer->out->length) : AM_OK;
-}
-
 AmStatus ir_print_text(Text *out, const Hlo__HloModuleProto *message, AmError *error) {
     AmError own = {0};
     IrSchedule schedule = {0};
     IrTextWriter writer = {
         .out = out, .module = message, .error = error ? error : &own, .schedule = &schedule};
-    AmStatus status = write_module(&writer);
+    AmStatus status = AM_OK;
+    IrNames none = {0};
+    const char *name = fit_name(&writer.arena, &none, message->name, 0);
+    if (!name) TRY_OR_FAIL(am_fail_memory(writer.error, 0));
+    TRY_OR_FAIL(name_computations(&writer));
+    int32_t entry = ir_writer_computation(&writer, message->entry_computation_id);
+    if (entry < 0)
+        TRY_OR_FAIL(am_fail(writer.error, AM_ERROR_INPUT, "", "the module has no entry computation"));
+    if (!ir_schedule_index(&schedule, message, &writer.arena)) TRY_OR_FAIL(am_fail_memory(writer.error, 0));
+    writer.is_scheduled = schedule.message != NULL;
+    ir_write_header(&writer, name);
+    ir_write_tables(out, message->stack_frame_index);
+    const int32_t *order;
+    TRY_OR_FAIL(ir_order_computations(&writer, &order));
+    for (size_t i = 0; i < message->n_computations; i++)
+        TRY_OR_FAIL(write_computation(&writer, (size_t)order[i], order[i] == entry));
+    status = out->failed ? am_fail_memory(writer.error, (int64_t)out->length) : AM_OK;
+fail:
     arena_free(&writer.arena);
     return status;
 }
