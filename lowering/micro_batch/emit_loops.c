@@ -676,34 +676,31 @@ static AmStatus begin_entry(MicroBatchEmitter *self, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus emit_all(MicroBatchEmitter *self, int32_t **origins, AmError *error) {
-    IrModule *made = self->composer.module;
-    const IrModule *module = self->rewrite->module;
-    TRY(begin_entry(self, error));
-    made->name = module->name;
-    made->aliases = module->aliases;
-    made->alias_count = module->alias_count;
-    const IrComputation *entry = &module->computations[module->entry];
-    for (int32_t p = 0; p < entry->parameter_count && !self->arena->failed; p++) {
-        int32_t i = entry->parameters[p];
-        self->whole[i] = ir_compose(&self->composer, 0, &module->instructions[i], i);
-    }
-    for (int32_t level = 0; level < self->rewrite->level_count; level++) {
-        emit_segment(self, level);
-        TRY(emit_iterations(self, level, error));
-    }
-    for (int32_t segment = self->rewrite->level_count; segment <= TIME_MOST_LEVELS + 1; segment++)
-        emit_segment(self, segment);
-    emit_outputs(self);
-    if (self->arena->failed) return am_fail_memory(error, module->instruction_count);
-    return ir_compose_finish(&self->composer, origins, error);
-}
-
 AmStatus micro_batch_emit(IrModule **split, int32_t **origins, MicroBatchRewrite *rewrite, AmError *error) {
     IrModule *made = ir_module_new(rewrite->module->source);
     if (!made) return am_fail_memory(error, (int64_t)sizeof *made);
     MicroBatchEmitter self = {.rewrite = rewrite, .composer = {.module = made}, .arena = &made->arena};
-    AmStatus status = emit_all(&self, origins, error);
+    AmStatus status = AM_OK;
+    const IrModule *module = rewrite->module;
+    TRY_OR_FAIL(begin_entry(&self, error));
+    made->name = module->name;
+    made->aliases = module->aliases;
+    made->alias_count = module->alias_count;
+    const IrComputation *entry = &module->computations[module->entry];
+    for (int32_t p = 0; p < entry->parameter_count && !self.arena->failed; p++) {
+        int32_t i = entry->parameters[p];
+        self.whole[i] = ir_compose(&self.composer, 0, &module->instructions[i], i);
+    }
+    for (int32_t level = 0; level < rewrite->level_count; level++) {
+        emit_segment(&self, level);
+        TRY_OR_FAIL(emit_iterations(&self, level, error));
+    }
+    for (int32_t segment = rewrite->level_count; segment <= TIME_MOST_LEVELS + 1; segment++)
+        emit_segment(&self, segment);
+    emit_outputs(&self);
+    if (self.arena->failed) TRY_OR_FAIL(am_fail_memory(error, module->instruction_count));
+    status = ir_compose_finish(&self.composer, origins, error);
+fail:
     if (status != AM_OK) {
         ir_module_free(made);
         return status;

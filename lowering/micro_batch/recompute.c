@@ -139,39 +139,35 @@ AmStatus recompute_ranges(int32_t *range_of, Arena *arena, const PlanContext *pr
     return AM_OK;
 }
 
-static AmStatus emit_all(Emitter *self, int32_t **origins, const PlanRecomputation *recomputed,
-                         AmError *error) {
-    IrModule *made = self->composer.module;
-    int32_t entry = self->primary->rules->entry_count, computations = self->from->computation_count;
-    bool *wanted = ARENA_ARRAY(self->arena, bool, entry + 1);
-    int32_t **arrays[] = {&self->own, &self->again};
-    for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++) {
-        *arrays[k] = ARENA_ARRAY(self->arena, int32_t, entry + 1);
-        if (*arrays[k]) memset(*arrays[k], -1, sizeof(int32_t) * (size_t)entry);
-    }
-    self->range_of = ARENA_ARRAY(self->arena, int32_t, entry + 1);
-    self->computation = ARENA_ARRAY(self->arena, int32_t, computations + 1);
-    self->is_copy = ARENA_ARRAY(self->arena, bool, 2 * (int64_t)entry + 1);
-    if (self->arena->failed) return am_fail_memory(error, entry);
-    memset(self->computation, -1, sizeof(int32_t) * (size_t)computations);
-    TRY(recompute_ranges(self->range_of, self->arena, self->primary, recomputed, error));
-    made->name = self->from->name;
-    made->aliases = self->from->aliases;
-    made->alias_count = self->from->alias_count;
-    ir_compose_computation(&self->composer, self->from->computations[self->from->entry].name);
-    self->computation[self->from->entry] = 0;
-    emit_entry(self, wanted);
-    if (self->arena->failed) return am_fail_memory(error, entry);
-    return ir_compose_finish(&self->composer, origins, error);
-}
-
 AmStatus recompute_emit(IrModule **module, int32_t **origins, bool **is_copy, const PlanContext *primary,
                         const PlanRecomputation *recomputed, AmError *error) {
     IrModule *made = ir_module_new(primary->canonical->source);
     if (!made) return am_fail_memory(error, (int64_t)sizeof *made);
     Emitter self = {
         .primary = primary, .from = primary->canonical, .composer = {.module = made}, .arena = &made->arena};
-    AmStatus status = emit_all(&self, origins, recomputed, error);
+    AmStatus status = AM_OK;
+    int32_t entry = self.primary->rules->entry_count, computations = self.from->computation_count;
+    bool *wanted = ARENA_ARRAY(self.arena, bool, entry + 1);
+    int32_t **arrays[] = {&self.own, &self.again};
+    for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++) {
+        *arrays[k] = ARENA_ARRAY(self.arena, int32_t, entry + 1);
+        if (*arrays[k]) memset(*arrays[k], -1, sizeof(int32_t) * (size_t)entry);
+    }
+    self.range_of = ARENA_ARRAY(self.arena, int32_t, entry + 1);
+    self.computation = ARENA_ARRAY(self.arena, int32_t, computations + 1);
+    self.is_copy = ARENA_ARRAY(self.arena, bool, 2 * (int64_t)entry + 1);
+    if (self.arena->failed) TRY_OR_FAIL(am_fail_memory(error, entry));
+    memset(self.computation, -1, sizeof(int32_t) * (size_t)computations);
+    TRY_OR_FAIL(recompute_ranges(self.range_of, self.arena, self.primary, recomputed, error));
+    made->name = self.from->name;
+    made->aliases = self.from->aliases;
+    made->alias_count = self.from->alias_count;
+    ir_compose_computation(&self.composer, self.from->computations[self.from->entry].name);
+    self.computation[self.from->entry] = 0;
+    emit_entry(&self, wanted);
+    if (self.arena->failed) TRY_OR_FAIL(am_fail_memory(error, entry));
+    status = ir_compose_finish(&self.composer, origins, error);
+fail:
     if (status != AM_OK) {
         ir_module_free(made);
         return status;

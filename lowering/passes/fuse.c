@@ -627,50 +627,48 @@ static AmStatus accumulate_products(Fuser *self, AmError *error) {
     return program_graph(&self->graph, self->scratch, self->program, error);
 }
 
-static AmStatus fuse(Program *program, Arena *scratch, AmError *error) {
-    int32_t count = program->instruction_count;
-    bool *unused;
-    TRY(program_find_places(program, error));
-    TRY(program_find_unset(program, error));
-    TRY(program_unused_indices(&unused, program, error));
-    Fuser self = {.program = program,
-                  .arena = program->arena,
-                  .scratch = scratch,
-                  .count = count,
-                  .form = ARENA_ARRAY(scratch, uint8_t, count + 1),
-                  .unused = unused,
-                  .level = ARENA_ARRAY(scratch, int32_t, count + 1),
-                  .leader = ARENA_ARRAY(scratch, int32_t, count + 1),
-                  .size = ARENA_ARRAY(scratch, int32_t, count + 1),
-                  .needed = ARENA_ARRAY(scratch, bool, program->value_count + 1),
-                  .slot = ARENA_ARRAY(scratch, int32_t, program->value_count + 1),
-                  .constant_slot = ARENA_ARRAY(scratch, int32_t, count + 1),
-                  .is_recomputed = ARENA_ARRAY(scratch, bool, count + 1),
-                  .is_used = ARENA_ARRAY(scratch, bool, count + 1)};
-    TRY(program_graph(&self.graph, scratch, program, error));
-    self.inner = ARENA_ARRAY(scratch, bool, self.graph.first[count]);
-    if (scratch->failed || program->arena->failed) return am_fail_memory(error, count);
-    find_kernels(&self);
-    find_levels(&self);
-    TRY(raise_levels(&self, error));
-    form_groups(&self);
-    TRY(accumulate_products(&self, error));
-    TRY(choose_recomputed(&self, error));
-    const int32_t *order;
-    TRY(program_order_steps(&order, scratch, program, &self.graph, self.leader, error));
-    mark_needed(&self, order);
-    TRY(build_steps(&self, order, error));
-    join_loops(program);
-    TRY(program_sort_end(program, &self.graph, error));
-    program->execution.row_group_count = 0;
-    if (!program->execution.fuses_rows) return AM_OK;
-    TRY(program_delay_steps(program, &self.graph, error));
-    return program_find_row_groups(program, error);
-}
-
 AmStatus program_fuse(Program *program, AmError *error) {
     Arena scratch = {0};
-    AmStatus status = fuse(program, &scratch, error);
+    AmStatus status = AM_OK;
+    int32_t count = program->instruction_count;
+    bool *unused;
+    TRY_OR_FAIL(program_find_places(program, error));
+    TRY_OR_FAIL(program_find_unset(program, error));
+    TRY_OR_FAIL(program_unused_indices(&unused, program, error));
+    Fuser self = {.program = program,
+                  .arena = program->arena,
+                  .scratch = &scratch,
+                  .count = count,
+                  .form = ARENA_ARRAY(&scratch, uint8_t, count + 1),
+                  .unused = unused,
+                  .level = ARENA_ARRAY(&scratch, int32_t, count + 1),
+                  .leader = ARENA_ARRAY(&scratch, int32_t, count + 1),
+                  .size = ARENA_ARRAY(&scratch, int32_t, count + 1),
+                  .needed = ARENA_ARRAY(&scratch, bool, program->value_count + 1),
+                  .slot = ARENA_ARRAY(&scratch, int32_t, program->value_count + 1),
+                  .constant_slot = ARENA_ARRAY(&scratch, int32_t, count + 1),
+                  .is_recomputed = ARENA_ARRAY(&scratch, bool, count + 1),
+                  .is_used = ARENA_ARRAY(&scratch, bool, count + 1)};
+    TRY_OR_FAIL(program_graph(&self.graph, &scratch, program, error));
+    self.inner = ARENA_ARRAY(&scratch, bool, self.graph.first[count]);
+    if (scratch.failed || program->arena->failed) TRY_OR_FAIL(am_fail_memory(error, count));
+    find_kernels(&self);
+    find_levels(&self);
+    TRY_OR_FAIL(raise_levels(&self, error));
+    form_groups(&self);
+    TRY_OR_FAIL(accumulate_products(&self, error));
+    TRY_OR_FAIL(choose_recomputed(&self, error));
+    const int32_t *order;
+    TRY_OR_FAIL(program_order_steps(&order, &scratch, program, &self.graph, self.leader, error));
+    mark_needed(&self, order);
+    TRY_OR_FAIL(build_steps(&self, order, error));
+    join_loops(program);
+    TRY_OR_FAIL(program_sort_end(program, &self.graph, error));
+    program->execution.row_group_count = 0;
+    if (!program->execution.fuses_rows) goto fail;
+    TRY_OR_FAIL(program_delay_steps(program, &self.graph, error));
+    status = program_find_row_groups(program, error);
+fail:
     arena_free(&scratch);
     return status;
 }

@@ -198,13 +198,16 @@ static AmStatus apply_merges(Program *program, Arena *scratch, const int32_t *or
     return AM_OK;
 }
 
-static AmStatus merge_buckets(Program *program, Arena *scratch, AmError *error) {
+AmStatus program_merge_collectives(Program *program, AmError *error) {
+    Arena scratch = {0};
+    if (program->mesh->device_count == 1) return AM_OK;
+    AmStatus status = AM_OK;
     int32_t count = program->instruction_count;
-    int32_t *leader = ARENA_ARRAY(scratch, int32_t, count + 1);
-    uint8_t *class_of = ARENA_ARRAY(scratch, uint8_t, count + 1);
+    int32_t *leader = ARENA_ARRAY(&scratch, int32_t, count + 1);
+    uint8_t *class_of = ARENA_ARRAY(&scratch, uint8_t, count + 1);
     ProgramGraph graph;
-    if (scratch->failed) return am_fail_memory(error, count);
-    TRY(program_graph(&graph, scratch, program, error));
+    if (scratch.failed) TRY_OR_FAIL(am_fail_memory(error, count));
+    TRY_OR_FAIL(program_graph(&graph, &scratch, program, error));
     int32_t uses[MERGE_CLASSES] = {0};
     for (int32_t i = 0; i < count; i++) {
         leader[i] = i;
@@ -215,18 +218,14 @@ static AmStatus merge_buckets(Program *program, Arena *scratch, AmError *error) 
     bool is_merged = false;
     for (int32_t axes = 1; axes < MERGE_CLASSES; axes++) {
         if (uses[axes] < 2) continue;
-        TRY(assign_buckets(program, scratch, &graph, class_of, (uint8_t)axes, leader, &order, error));
+        TRY_OR_FAIL(
+            assign_buckets(program, &scratch, &graph, class_of, (uint8_t)axes, leader, &order, error));
         is_merged |= !order;
     }
-    if (!is_merged) return AM_OK;
-    if (!order) TRY(program_order(&order, scratch, program, &graph, leader, error));
-    return apply_merges(program, scratch, order, leader, error);
-}
-
-AmStatus program_merge_collectives(Program *program, AmError *error) {
-    Arena scratch = {0};
-    if (program->mesh->device_count == 1) return AM_OK;
-    AmStatus status = merge_buckets(program, &scratch, error);
+    if (!is_merged) goto fail;
+    if (!order) TRY_OR_FAIL(program_order(&order, &scratch, program, &graph, leader, error));
+    status = apply_merges(program, &scratch, order, leader, error);
+fail:
     arena_free(&scratch);
     return status;
 }

@@ -479,7 +479,9 @@ static AmStatus order_all(Scheduler *self, AmError *error) {
                    "ordering the sums: instructions depend on one another");
 }
 
-static AmStatus reduce_early(Program *program, AmError *error) {
+AmStatus program_reduce_early(Program *program, AmError *error) {
+    ArenaMark mark = arena_mark(program->arena);
+    AmStatus status = AM_OK;
     Arena *arena = program->arena;
     int32_t count = program->instruction_count, collectives = 0, sums = 0;
     Scheduler self = {
@@ -491,10 +493,10 @@ static AmStatus reduce_early(Program *program, AmError *error) {
         program->summed_bytes += taken_bytes(program, &program->instructions[i]) *
                                  ir_layers_of(program->module, program->instructions[i].origin);
     }
-    if (collectives == 0) return AM_OK;
-    TRY(program_graph(&self.graph, arena, program, error));
-    TRY(program_latency(&self.latency, &self.live, program, &self.graph, error));
-    if (sums < 2 && self.latency.awaited_count == 0) return AM_OK;
+    if (collectives == 0) goto fail;
+    TRY_OR_FAIL(program_graph(&self.graph, arena, program, error));
+    TRY_OR_FAIL(program_latency(&self.latency, &self.live, program, &self.graph, error));
+    if (sums < 2 && self.latency.awaited_count == 0) goto fail;
     self.leads = ARENA_ARRAY(arena, bool, count + 1);
     self.is_for_sum = ARENA_ARRAY(arena, bool, count + 1);
     self.is_beside = ARENA_ARRAY(arena, bool, count + 1);
@@ -506,27 +508,23 @@ static AmStatus reduce_early(Program *program, AmError *error) {
     self.order = ARENA_ARRAY(arena, int32_t, count + 1);
     self.late_at = ARENA_ARRAY(arena, double, count + 1);
     self.there_at = ARENA_ARRAY(arena, double, count + 1);
-    if (arena->failed) return am_fail_memory(error, count);
+    if (arena->failed) TRY_OR_FAIL(am_fail_memory(error, count));
     self.has_chain = self.latency.awaited_count > 0;
     for (int32_t i = 0; i < count; i++) self.first_deferred[i] = self.next_deferred[i] = -1;
     find_roles(&self);
-    if (!self.has_chain) TRY(defer_recomputations(&self, error));
+    if (!self.has_chain) TRY_OR_FAIL(defer_recomputations(&self, error));
     if (self.has_chain) {
         /* The peak of the memory without early reductions. */
         const int32_t *time = find_times(&self, false);
-        if (!time) return am_fail_memory(error, self.graph.count);
-        TRY(live_bytes_most(&self.most, &self.live, time, error));
+        if (!time) TRY_OR_FAIL(am_fail_memory(error, self.graph.count));
+        TRY_OR_FAIL(live_bytes_most(&self.most, &self.live, time, error));
     }
     if (self.has_chain) latency_front_pass(&self.front, &self.latency, -1);
-    TRY(order_all(&self, error));
+    TRY_OR_FAIL(order_all(&self, error));
     bool is_changed = false;
     for (int32_t i = 0; i < count; i++) is_changed |= self.order[i] != i;
-    return is_changed ? program_relist(program, self.order, count, error) : AM_OK;
-}
-
-AmStatus program_reduce_early(Program *program, AmError *error) {
-    ArenaMark mark = arena_mark(program->arena);
-    AmStatus status = reduce_early(program, error);
+    status = is_changed ? program_relist(program, self.order, count, error) : AM_OK;
+fail:
     arena_release(program->arena, mark);
     return status;
 }

@@ -149,41 +149,38 @@ static void add_stage(const NameWriter *self, const json_t *stage) {
     add_borders(self, json_object_get(stage, "recompute"));
 }
 
-static AmStatus write_names(NameWriter *self, json_t **names, const json_t *stages, Arena *arena,
-                            AmError *error) {
-    ParameterKeys keys;
-    char hex[65];
-    const json_t *stage;
-    size_t s;
-    if (!find_layers(self)) {
-        TRY(parameter_keys_make(&keys, arena, self->primary->roles, error));
-        if (!parameter_keys_have_layers(&keys)) return AM_OK;
-    }
-    TRY(plan_names_hash_parameters(hex, arena, self->layers, error));
-    TRY(instruction_names_make(&self->names, arena, self->layers, error));
-    const IrModule *module = self->primary->canonical;
-    self->entry_place = ARENA_ARRAY(arena, int32_t, module->instruction_count + 1);
-    if (!self->entry_place) return am_fail_memory(error, module->instruction_count);
-    for (int32_t i = 0; i < module->instruction_count; i++) self->entry_place[i] = -1;
-    for (int32_t i = 0; i < self->primary->rules->entry_count; i++) {
-        self->entry_place[i] = i;
-        for (int32_t k = 0; k < module->instructions[i].called_count; k++)
-            mark_part(self, module->instructions[i].called[k], i);
-    }
-    self->instructions = json_array();
-    self->borders = json_array();
-    json_array_foreach(stages, s, stage) add_stage(self, stage);
-    *names = json_pack("{s:s, s:o, s:o}", "parameters", hex, "instructions", self->instructions, "borders",
-                       self->borders);
-    return *names ? AM_OK : am_fail_memory(error, self->names.count);
-}
-
 AmStatus plan_names_to_json(json_t **names, const json_t *stages, const PlanContext *primary,
                             AmError *error) {
     Arena arena = {0};
     NameWriter self = {.primary = primary};
     *names = NULL;
-    AmStatus status = write_names(&self, names, stages, &arena, error);
+    AmStatus status = AM_OK;
+    ParameterKeys keys;
+    char hex[65];
+    const json_t *stage;
+    size_t s;
+    if (!find_layers(&self)) {
+        TRY_OR_FAIL(parameter_keys_make(&keys, &arena, self.primary->roles, error));
+        if (!parameter_keys_have_layers(&keys)) goto fail;
+    }
+    TRY_OR_FAIL(plan_names_hash_parameters(hex, &arena, self.layers, error));
+    TRY_OR_FAIL(instruction_names_make(&self.names, &arena, self.layers, error));
+    const IrModule *module = self.primary->canonical;
+    self.entry_place = ARENA_ARRAY(&arena, int32_t, module->instruction_count + 1);
+    if (!self.entry_place) TRY_OR_FAIL(am_fail_memory(error, module->instruction_count));
+    for (int32_t i = 0; i < module->instruction_count; i++) self.entry_place[i] = -1;
+    for (int32_t i = 0; i < self.primary->rules->entry_count; i++) {
+        self.entry_place[i] = i;
+        for (int32_t k = 0; k < module->instructions[i].called_count; k++)
+            mark_part(&self, module->instructions[i].called[k], i);
+    }
+    self.instructions = json_array();
+    self.borders = json_array();
+    json_array_foreach(stages, s, stage) add_stage(&self, stage);
+    *names = json_pack("{s:s, s:o, s:o}", "parameters", hex, "instructions", self.instructions, "borders",
+                       self.borders);
+    status = *names ? AM_OK : am_fail_memory(error, self.names.count);
+fail:
     arena_free(&arena);
     return status;
 }
