@@ -644,27 +644,6 @@ static AmStatus find_functions(StageFunctions *self, AmError *error) {
     return find_bytes(&self->update, error);
 }
 
-/* Finds the memory of a device's functions. `alive` [value_count]: for memory->alive. */
-static AmStatus functions_memory(XlaMemory *memory, int32_t *alive, const Program *program, const Plan *plan,
-                                 AmError *error) {
-    StageFunctions self = {.program = program, .plan = plan, .arena = program->arena, .alive = alive};
-    int32_t rank = 0;
-    while (self.stage + 1 < plan->stage_count &&
-           rank + plan->stages[self.stage].mesh.device_count <= program->first_rank)
-        rank += plan->stages[self.stage++].mesh.device_count;
-    self.chunk_count = plan->stages[self.stage].range_count > 0 ? plan->stages[self.stage].range_count : 1;
-    TRY(find_functions(&self, error));
-    *memory = (XlaMemory){.has_functions = true, .alive = self.alive, .alive_count = self.alive_count};
-    TRY(find_peak(&self, memory, error));
-    for (int32_t k = 0; k < program->roles->parameter_count; k++) {
-        if (program->parameters[k] < 0) continue;
-        bool is_cut = plan->micro_batches > 1 && program->roles->parameters[k].role == IR_ROLE_DATA &&
-                      self.kept[program->parameters[k]].from != NONE;
-        if (!is_cut) memory->peak_bytes += bytes_of(program, program->parameters[k]);
-    }
-    return AM_OK;
-}
-
 AmStatus jax_memory(Program *program, const Plan *plan, const ClusterDeviceType *type, AmError *error) {
     Arena *arena = program->arena;
     TRY(xla_memory(program, plan, type, error));
@@ -676,8 +655,24 @@ AmStatus jax_memory(Program *program, const Plan *plan, const ClusterDeviceType 
     int32_t *alive = ARENA_ARRAY(arena, int32_t, program->value_count + 1);
     if (arena->failed) return am_fail_memory(error, program->value_count);
     ArenaMark mark = arena_mark(arena);
-    AmStatus status = functions_memory(memory, alive, program, plan, error);
+    AmStatus status = AM_OK;
+    StageFunctions self = {.program = program, .plan = plan, .arena = arena, .alive = alive};
+    int32_t rank = 0;
+    while (self.stage + 1 < plan->stage_count &&
+           rank + plan->stages[self.stage].mesh.device_count <= program->first_rank)
+        rank += plan->stages[self.stage++].mesh.device_count;
+    self.chunk_count = plan->stages[self.stage].range_count > 0 ? plan->stages[self.stage].range_count : 1;
+    TRY_OR_FAIL(find_functions(&self, error));
+    *memory = (XlaMemory){.has_functions = true, .alive = self.alive, .alive_count = self.alive_count};
+    TRY_OR_FAIL(find_peak(&self, memory, error));
+    for (int32_t k = 0; k < program->roles->parameter_count; k++) {
+        if (program->parameters[k] < 0) continue;
+        bool is_cut = plan->micro_batches > 1 && program->roles->parameters[k].role == IR_ROLE_DATA &&
+                      self.kept[program->parameters[k]].from != NONE;
+        if (!is_cut) memory->peak_bytes += bytes_of(program, program->parameters[k]);
+    }
+    program->allocation.xla = memory;
+fail:
     arena_release(arena, mark);
-    if (status == AM_OK) program->allocation.xla = memory;
     return status;
 }

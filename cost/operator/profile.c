@@ -331,34 +331,31 @@ static AmStatus read_row(const ProfileReader *self, const char *type, json_t *ro
     return AM_OK;
 }
 
-static AmStatus read_root(const ProfileReader *self, json_t *root) {
-    static const char *const keys[] = {"format", "device_types", NULL};
-    const char *name;
-    json_t *types, *rows;
-    if (!json_is_object(root)) return fail_at(self, "$", "expected a profile, an object");
-    TRY(json_check_format(root, "automap-profile-1", self->source, self->error));
-    TRY(json_only_keys(root, keys, self->source, "$", self->error));
-    TRY(json_get_object(&types, root, "device_types", self->source, "$", self->error));
-    json_object_foreach(types, name, rows) {
-        char where[256];
-        TRY(json_get_array(&rows, types, name, self->source, "$.device_types", self->error));
-        if (!make_type(self->profile, name)) return am_fail_memory(self->error, 0);
-        for (size_t k = 0; k < json_array_size(rows); k++) {
-            snprintf(where, sizeof where, "$.device_types.%.200s[%zu]", name, k);
-            TRY(read_row(self, name, json_array_get(rows, k), where));
-        }
-    }
-    return AM_OK;
-}
-
 AmStatus profile_read(Profile *profile, const char *path, AmError *error) {
     FileBytes bytes = {0};
     json_t *root = NULL;
     TRY(file_read(&bytes, path, error));
-    AmStatus status = file_format_expect(FILE_FORMAT_PROFILE, bytes.name, bytes.data, bytes.length, error);
-    if (status == AM_OK) status = json_parse(&root, bytes.name, bytes.data, (size_t)bytes.length, error);
+    AmStatus status;
+    TRY_OR_FAIL(file_format_expect(FILE_FORMAT_PROFILE, bytes.name, bytes.data, bytes.length, error));
+    TRY_OR_FAIL(json_parse(&root, bytes.name, bytes.data, (size_t)bytes.length, error));
     const ProfileReader reader = {profile, bytes.name, error};
-    if (status == AM_OK) status = read_root(&reader, root);
+    static const char *const keys[] = {"format", "device_types", NULL};
+    const char *name;
+    json_t *types, *rows;
+    if (!json_is_object(root)) TRY_OR_FAIL(fail_at(&reader, "$", "expected a profile, an object"));
+    TRY_OR_FAIL(json_check_format(root, "automap-profile-1", reader.source, reader.error));
+    TRY_OR_FAIL(json_only_keys(root, keys, reader.source, "$", reader.error));
+    TRY_OR_FAIL(json_get_object(&types, root, "device_types", reader.source, "$", reader.error));
+    json_object_foreach(types, name, rows) {
+        char where[256];
+        TRY_OR_FAIL(json_get_array(&rows, types, name, reader.source, "$.device_types", reader.error));
+        if (!make_type(reader.profile, name)) TRY_OR_FAIL(am_fail_memory(reader.error, 0));
+        for (size_t k = 0; k < json_array_size(rows); k++) {
+            snprintf(where, sizeof where, "$.device_types.%.200s[%zu]", name, k);
+            TRY_OR_FAIL(read_row(&reader, name, json_array_get(rows, k), where));
+        }
+    }
+fail:
     json_decref(root);
     file_release(&bytes);
     return status;

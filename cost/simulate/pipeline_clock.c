@@ -179,30 +179,27 @@ static AmStatus open_clock(PipelineClock *self, Arena *arena, const PipelineStag
     return arena->failed ? am_fail_memory(error, channel_count) : AM_OK;
 }
 
-static AmStatus run_all(PipelineClock *self, AmError *error) {
-    while (self->queue_count > 0) {
-        int32_t s = self->queue[self->queue_first];
-        self->queue_first = (self->queue_first + 1) % self->stage_count;
-        self->queue_count--;
-        self->stages[s].is_queued = false;
-        run_stage(self, s);
-    }
-    for (int32_t s = 0; s < self->stage_count; s++)
-        if (self->stages[s].is_waiting)
-            return am_fail(
-                error, AM_ERROR_INFEASIBLE, "",
-                "the stages wait for one another: under this schedule their transfers do not rendezvous "
-                "in one order");
-    return AM_OK;
-}
-
 AmStatus pipeline_clock_run(Arena *arena, const PipelineStage *stages, int32_t stage_count,
                             const PipelineChannel *channels, int32_t channel_count,
                             const PipelineWorker *worker, AmError *error) {
     ArenaMark mark = arena_mark(arena);
     PipelineClock self = {.worker = worker, .stage_count = stage_count};
-    AmStatus status = open_clock(&self, arena, stages, channels, channel_count, error);
-    if (status == AM_OK) status = run_all(&self, error);
+    AmStatus status;
+    TRY_OR_FAIL(open_clock(&self, arena, stages, channels, channel_count, error));
+    while (self.queue_count > 0) {
+        int32_t s = self.queue[self.queue_first];
+        self.queue_first = (self.queue_first + 1) % self.stage_count;
+        self.queue_count--;
+        self.stages[s].is_queued = false;
+        run_stage(&self, s);
+    }
+    for (int32_t s = 0; s < self.stage_count; s++)
+        if (self.stages[s].is_waiting)
+            TRY_OR_FAIL(am_fail(
+                error, AM_ERROR_INFEASIBLE, "",
+                "the stages wait for one another: under this schedule their transfers do not rendezvous "
+                "in one order"));
+fail:
     arena_release(arena, mark);
     return status;
 }

@@ -367,7 +367,13 @@ static void describe_devices(Simulation *simulation, Arena *arena, const PlanCos
         stage_costs_add_collectives(&costs->stages[s], simulation->collectives);
 }
 
-static AmStatus run_stages(Simulator *self, Arena *arena, AmError *error) {
+static AmStatus run_recorded(Simulator *self, Arena *arena, AmError *error) {
+    Arena events = {0};
+    self->record = (SimulationRecord){.arena = &events, .most = MOST_EVENTS};
+    AmStatus status = AM_OK;
+    if (self->options->observer)
+        TRY_OR_FAIL(micro_batch_slices_open(&self->slices, &events, self->costs, self->costs->ranks,
+                                            self->options->observer, error));
     const PlanCosts *costs = self->costs;
     int32_t stage_count = costs->ranks->stage_count;
     const StageWatch watch = {on_step, self};
@@ -375,28 +381,19 @@ static AmStatus run_stages(Simulator *self, Arena *arena, AmError *error) {
     bool is_watched = self->options->observer || self->options->with_details;
     self->stages = ARENA_ARRAY(arena, StageClock, stage_count);
     self->waited = ARENA_ARRAY(arena, Ticks, stage_count);
-    if (arena->failed) return am_fail_memory(error, stage_count);
+    if (arena->failed) TRY_OR_FAIL(am_fail_memory(error, stage_count));
     for (int32_t s = 0; s < stage_count; s++) self->waited[s] = -1;
     for (int32_t s = 0; s < stage_count; s++)
-        TRY(stage_clock_open(&self->stages[s], arena, &costs->stages[s], costs->ranks->first_rank[s],
-                             self->options, is_watched ? &watch : NULL, error));
-    TRY(pipeline_clock_run(arena, costs->lines, stage_count, costs->channels, costs->channel_count, &worker,
-                           error));
+        TRY_OR_FAIL(stage_clock_open(&self->stages[s], arena, &costs->stages[s], costs->ranks->first_rank[s],
+                                     self->options, is_watched ? &watch : NULL, error));
+    TRY_OR_FAIL(pipeline_clock_run(arena, costs->lines, stage_count, costs->channels, costs->channel_count,
+                                   &worker, error));
     int32_t last = finish_step(self);
-    if (!self->options->with_details) return AM_OK;
-    return critical_path_find(&self->simulation->critical_path, arena, &self->record, last, error);
-}
-
-static AmStatus run_recorded(Simulator *self, Arena *arena, AmError *error) {
-    Arena events = {0};
-    self->record = (SimulationRecord){.arena = &events, .most = MOST_EVENTS};
-    AmStatus status = AM_OK;
-    if (self->options->observer)
-        status = micro_batch_slices_open(&self->slices, &events, self->costs, self->costs->ranks,
-                                         self->options->observer, error);
-    if (status == AM_OK) status = run_stages(self, arena, error);
-    if (status == AM_OK && self->options->observer) micro_batch_slices_end(&self->slices);
-    if (status == AM_OK && events.failed) status = am_fail_memory(error, self->record.count);
+    if (self->options->with_details)
+        TRY_OR_FAIL(critical_path_find(&self->simulation->critical_path, arena, &self->record, last, error));
+    if (self->options->observer) micro_batch_slices_end(&self->slices);
+    if (events.failed) status = am_fail_memory(error, self->record.count);
+fail:
     arena_free(&events);
     return status;
 }

@@ -219,34 +219,33 @@ static AmStatus read_origin(JsonScanner *scanner) {
     return json_scan_expect(scanner, '}');
 }
 
-/* Reads an object with "traceEvents". */
-static AmStatus read_trace(JsonScanner *scanner, TraceEvents *events) {
-    bool is_there = false;
-    JsonString key;
-    TRY(expect_value(scanner, '{', "expected an object with \"traceEvents\", a trace of automap run"));
-    TRY(json_scan_expect(scanner, '{'));
-    bool goes_on = !json_scan_accept(scanner, '}');
-    while (goes_on) {
-        TRY(json_scan_key(scanner, &key));
-        bool is_events = is_key(&key, "traceEvents");
-        if (is_events) TRY(read_events(scanner, events));
-        else if (is_key(&key, "otherData")) TRY(read_origin(scanner));
-        else TRY(json_scan_skip(scanner));
-        is_there |= is_events;
-        goes_on = json_scan_accept(scanner, ',');
-        if (!goes_on) TRY(json_scan_expect(scanner, '}'));
-    }
-    if (json_scan_peek(scanner) != '\0') return json_scan_fail(scanner, scanner->at, "text after the trace");
-    if (is_there) return AM_OK;
-    return am_fail(scanner->error, AM_ERROR_INPUT, scanner->source,
-                   "no \"traceEvents\": expected a trace of automap run");
-}
-
 AmStatus trace_events_read(TraceEvents *events, const char *path, AmError *error) {
     FileBytes bytes;
     TRY(file_read(&bytes, path, error));
     JsonScanner scanner = {.source = bytes.name, .text = bytes.data, .length = bytes.length, .error = error};
-    AmStatus status = read_trace(&scanner, events);
+    AmStatus status = AM_OK;
+    bool is_there = false;
+    JsonString key;
+    TRY_OR_FAIL(
+        expect_value(&scanner, '{', "expected an object with \"traceEvents\", a trace of automap run"));
+    TRY_OR_FAIL(json_scan_expect(&scanner, '{'));
+    bool goes_on = !json_scan_accept(&scanner, '}');
+    while (goes_on) {
+        TRY_OR_FAIL(json_scan_key(&scanner, &key));
+        bool is_events = is_key(&key, "traceEvents");
+        if (is_events) TRY_OR_FAIL(read_events(&scanner, events));
+        else if (is_key(&key, "otherData")) TRY_OR_FAIL(read_origin(&scanner));
+        else TRY_OR_FAIL(json_scan_skip(&scanner));
+        is_there |= is_events;
+        goes_on = json_scan_accept(&scanner, ',');
+        if (!goes_on) TRY_OR_FAIL(json_scan_expect(&scanner, '}'));
+    }
+    if (json_scan_peek(&scanner) != '\0')
+        TRY_OR_FAIL(json_scan_fail(&scanner, scanner.at, "text after the trace"));
+    if (is_there) goto fail;
+    status = am_fail(scanner.error, AM_ERROR_INPUT, scanner.source,
+                     "no \"traceEvents\": expected a trace of automap run");
+fail:
     text_free(&scanner.decoded);
     file_release(&bytes);
     return status;

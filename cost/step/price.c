@@ -123,41 +123,37 @@ static void join_streams(Pricer *self) {
     for (int32_t t = 0; t < self->type_count; t++) streams_join(&self->streams[t]);
 }
 
-static AmStatus price_all(Pricer *self, StepPrice *price, AmError *error) {
-    const Program *program = self->program;
-    ExecutedStep *steps;
-    int32_t count, collectives = 0;
-    TRY(executed_steps(&steps, &count, self->arena, program, self->types[0], error));
-    for (int32_t s = 0; s < count; s++) collectives += executed_collective(&steps[s]) != NULL;
-    for (int32_t t = 0; t < self->type_count; t++)
-        TRY(streams_open(&self->streams[t], self->arena, collectives, self->types[t]->overlaps_communication,
-                         error));
-    for (int32_t s = 0; s < count; s++) {
-        if (s > 0 && steps[s].program != steps[s - 1].program) join_streams(self);
-        if (executed_collective(&steps[s])) TRY(communicate(self, price, steps, s, error));
-        else compute_step(self, price, steps, s);
-    }
-    const ExecutedStep updates = {.program = program, .step = program->execution.step_count, .times = 1};
-    compute_step(self, price, &updates, 0);
-    join_streams(self);
-    for (int32_t t = 0; t < self->type_count; t++) {
-        const DeviceStreams *streams = &self->streams[t];
-        price->step_seconds = fmax(price->step_seconds, seconds_of_ticks(streams->compute.at));
-        price->compute_seconds = fmax(price->compute_seconds, seconds_of_ticks(streams->totals.computed));
-        price->communication_seconds = seconds_of_ticks(streams->totals.communicated);
-    }
-    price->peak_bytes = program->allocation.bytes;
-    price->memory_bytes = cluster_least_memory(self->cluster, self->devices, program->mesh->device_count);
-    return AM_OK;
-}
-
 AmStatus price_program(StepPrice *price, const Program *program, const Cluster *cluster,
                        const int32_t *devices, AmError *error) {
     ArenaMark mark = arena_mark(program->arena);
     Pricer pricer;
     *price = (StepPrice){0};
-    AmStatus status = list_types(&pricer, program, cluster, devices, program->arena, error);
-    if (status == AM_OK) status = price_all(&pricer, price, error);
+    AmStatus status;
+    TRY_OR_FAIL(list_types(&pricer, program, cluster, devices, program->arena, error));
+    ExecutedStep *steps;
+    int32_t count, collectives = 0;
+    TRY_OR_FAIL(executed_steps(&steps, &count, program->arena, program, pricer.types[0], error));
+    for (int32_t s = 0; s < count; s++) collectives += executed_collective(&steps[s]) != NULL;
+    for (int32_t t = 0; t < pricer.type_count; t++)
+        TRY_OR_FAIL(streams_open(&pricer.streams[t], program->arena, collectives,
+                                 pricer.types[t]->overlaps_communication, error));
+    for (int32_t s = 0; s < count; s++) {
+        if (s > 0 && steps[s].program != steps[s - 1].program) join_streams(&pricer);
+        if (executed_collective(&steps[s])) TRY_OR_FAIL(communicate(&pricer, price, steps, s, error));
+        else compute_step(&pricer, price, steps, s);
+    }
+    const ExecutedStep updates = {.program = program, .step = program->execution.step_count, .times = 1};
+    compute_step(&pricer, price, &updates, 0);
+    join_streams(&pricer);
+    for (int32_t t = 0; t < pricer.type_count; t++) {
+        const DeviceStreams *streams = &pricer.streams[t];
+        price->step_seconds = fmax(price->step_seconds, seconds_of_ticks(streams->compute.at));
+        price->compute_seconds = fmax(price->compute_seconds, seconds_of_ticks(streams->totals.computed));
+        price->communication_seconds = seconds_of_ticks(streams->totals.communicated);
+    }
+    price->peak_bytes = program->allocation.bytes;
+    price->memory_bytes = cluster_least_memory(cluster, devices, program->mesh->device_count);
+fail:
     arena_release(program->arena, mark);
     return status;
 }
