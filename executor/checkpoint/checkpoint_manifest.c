@@ -240,38 +240,6 @@ static AmStatus read_lists(const ManifestReader *self, json_t *root) {
     return self->arena->failed ? am_fail_memory(self->error, 0) : AM_OK;
 }
 
-static AmStatus read_root(const ManifestReader *self, json_t *root) {
-    static const char *const keys[] = {"format", "module", "plan",    "step",   "data",
-                                       "ranks",  "files",  "tensors", "digest", NULL};
-    static const char *const data_keys[] = {"seed", "epoch", "batch", "batches", "shuffled", NULL};
-    CheckpointManifest *manifest = self->manifest;
-    CheckpointPosition *position = &manifest->position;
-    const char *source = self->source;
-    AmError *error = self->error;
-    json_t *data;
-    int64_t ranks, seed, shuffled;
-    if (!json_is_object(root)) return bad(self, "$", "expected an object");
-    TRY(json_check_format(root, CHECKPOINT_FORMAT, source, error));
-    TRY(json_only_keys(root, keys, source, "$", error));
-    TRY(json_get_string(&manifest->module, root, "module", source, "$", error));
-    TRY(json_get_string(&manifest->plan, root, "plan", source, "$", error));
-    manifest->module = arena_copy_string(self->arena, manifest->module);
-    manifest->plan = arena_copy_string(self->arena, manifest->plan);
-    TRY(json_get_integer(&manifest->step, root, "step", 0, MOST_BYTES, source, "$", error));
-    TRY(json_get_object(&data, root, "data", source, "$", error));
-    TRY(json_only_keys(data, data_keys, source, "$.data", error));
-    TRY(json_get_integer(&seed, data, "seed", INT64_MIN, INT64_MAX, source, "$.data", error));
-    TRY(json_get_integer(&position->epoch, data, "epoch", 0, MOST_BYTES, source, "$.data", error));
-    TRY(json_get_integer(&position->batch, data, "batch", 0, MOST_BYTES, source, "$.data", error));
-    TRY(json_get_integer(&position->batches, data, "batches", 0, MOST_BYTES, source, "$.data", error));
-    TRY(json_get_integer(&shuffled, data, "shuffled", 0, 1, source, "$.data", error));
-    TRY(json_get_integer(&ranks, root, "ranks", 1, MOST_RANKS, source, "$", error));
-    position->seed = (uint64_t)seed;
-    position->shuffled = shuffled == 1;
-    manifest->rank_count = (int32_t)ranks;
-    return read_lists(self, root);
-}
-
 AmStatus checkpoint_manifest_parse_share(CheckpointManifest *share, Arena *arena, const char *source,
                                          const char *text, int64_t length, AmError *error) {
     char tail[TAIL_BYTES + 1];
@@ -284,7 +252,35 @@ AmStatus checkpoint_manifest_parse_share(CheckpointManifest *share, Arena *arena
         return am_fail(error, AM_ERROR_INPUT, source,
                        "damaged: the digest at its end is not that of its text");
     TRY(json_parse(&root, source, text, (size_t)length, error));
-    AmStatus status = read_root(&self, root);
+    AmStatus status = AM_OK;
+    static const char *const keys[] = {"format", "module", "plan",    "step",   "data",
+                                       "ranks",  "files",  "tensors", "digest", NULL};
+    static const char *const data_keys[] = {"seed", "epoch", "batch", "batches", "shuffled", NULL};
+    CheckpointPosition *position = &share->position;
+    json_t *data;
+    int64_t ranks, seed, shuffled;
+    if (!json_is_object(root)) TRY_OR_FAIL(bad(&self, "$", "expected an object"));
+    TRY_OR_FAIL(json_check_format(root, CHECKPOINT_FORMAT, source, error));
+    TRY_OR_FAIL(json_only_keys(root, keys, source, "$", error));
+    TRY_OR_FAIL(json_get_string(&share->module, root, "module", source, "$", error));
+    TRY_OR_FAIL(json_get_string(&share->plan, root, "plan", source, "$", error));
+    share->module = arena_copy_string(arena, share->module);
+    share->plan = arena_copy_string(arena, share->plan);
+    TRY_OR_FAIL(json_get_integer(&share->step, root, "step", 0, MOST_BYTES, source, "$", error));
+    TRY_OR_FAIL(json_get_object(&data, root, "data", source, "$", error));
+    TRY_OR_FAIL(json_only_keys(data, data_keys, source, "$.data", error));
+    TRY_OR_FAIL(json_get_integer(&seed, data, "seed", INT64_MIN, INT64_MAX, source, "$.data", error));
+    TRY_OR_FAIL(json_get_integer(&position->epoch, data, "epoch", 0, MOST_BYTES, source, "$.data", error));
+    TRY_OR_FAIL(json_get_integer(&position->batch, data, "batch", 0, MOST_BYTES, source, "$.data", error));
+    TRY_OR_FAIL(
+        json_get_integer(&position->batches, data, "batches", 0, MOST_BYTES, source, "$.data", error));
+    TRY_OR_FAIL(json_get_integer(&shuffled, data, "shuffled", 0, 1, source, "$.data", error));
+    TRY_OR_FAIL(json_get_integer(&ranks, root, "ranks", 1, MOST_RANKS, source, "$", error));
+    position->seed = (uint64_t)seed;
+    position->shuffled = shuffled == 1;
+    share->rank_count = (int32_t)ranks;
+    status = read_lists(&self, root);
+fail:
     json_decref(root);
     return status;
 }

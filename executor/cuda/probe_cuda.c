@@ -47,30 +47,29 @@ static void close_card(ProbeDevice *device) {
     free(card);
 }
 
-static AmStatus fill_card(Card *card, int32_t index, AmError *error) {
-    size_t unused = 0, total = 0;
-    TRY(cuda_device_open(&card->device, index, error));
-    TRY(cuda_unit_load(&card->unit, &card->device, cuda_text_probe_kernels, error));
-    TRY(cuda_unit_function(&card->fill, &card->unit, "probe_fill", error));
-    TRY(cuda_unit_function(&card->scale_add, &card->unit, "probe_scale_add", error));
-    TRY(cuda_unit_function(&card->nothing, &card->unit, "probe_nothing", error));
-    TRY(cuda_check(cuda.cuStreamCreate(&card->stream, CU_STREAM_NON_BLOCKING), "making a stream", error));
-    TRY(cuda_blas_open(&card->blas, error));
-    TRY(cuda_check(cuda.cuMemGetInfo(&unused, &total), "asking for the memory that is free", error));
-    snprintf(card->base.name, sizeof card->base.name, "%s", card->device.name);
-    card->base.memory_bytes = card->device.memory_bytes;
-    card->base.usable_bytes = (int64_t)unused / 4;
-    return AM_OK;
-}
-
 static AmStatus open_card(ProbeDevice **device, int32_t index, AmError *error) {
     Card *card = calloc(1, sizeof *card);
     *device = NULL;
     if (!card) return am_fail_memory(error, sizeof *card);
     card->base.back_end = &probe_cuda;
-    AmStatus status = fill_card(card, index, error);
-    if (status == AM_OK) *device = &card->base;
-    else close_card(&card->base);
+    AmStatus status = AM_OK;
+    size_t unused = 0, total = 0;
+    TRY_OR_FAIL(cuda_device_open(&card->device, index, error));
+    TRY_OR_FAIL(cuda_unit_load(&card->unit, &card->device, cuda_text_probe_kernels, error));
+    TRY_OR_FAIL(cuda_unit_function(&card->fill, &card->unit, "probe_fill", error));
+    TRY_OR_FAIL(cuda_unit_function(&card->scale_add, &card->unit, "probe_scale_add", error));
+    TRY_OR_FAIL(cuda_unit_function(&card->nothing, &card->unit, "probe_nothing", error));
+    TRY_OR_FAIL(
+        cuda_check(cuda.cuStreamCreate(&card->stream, CU_STREAM_NON_BLOCKING), "making a stream", error));
+    TRY_OR_FAIL(cuda_blas_open(&card->blas, error));
+    TRY_OR_FAIL(cuda_check(cuda.cuMemGetInfo(&unused, &total), "asking for the memory that is free", error));
+    snprintf(card->base.name, sizeof card->base.name, "%s", card->device.name);
+    card->base.memory_bytes = card->device.memory_bytes;
+    card->base.usable_bytes = (int64_t)unused / 4;
+    *device = &card->base;
+    return AM_OK;
+fail:
+    close_card(&card->base);
     return status;
 }
 

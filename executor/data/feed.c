@@ -100,30 +100,6 @@ static AmStatus read_all(Feeds *self, Rank *ranks, int32_t rank_count, const boo
     return self->arena.failed ? am_fail_memory(error, self->count) : AM_OK;
 }
 
-static AmStatus open_all(Feeds *self, Rank *ranks, int32_t rank_count, const bool *is_resumed,
-                         AmError *error) {
-    int32_t depth = self->options->prefetch > 0 ? self->options->prefetch : FEED_PREFETCH;
-    self->count = self->context->roles->parameter_count;
-    self->feeds = ARENA_ARRAY(&self->arena, Feed, self->count + 1);
-    self->first = ARENA_ARRAY(&self->arena, int32_t, self->count + 1);
-    int32_t parts = self->used->roles->parameter_count;
-    self->next = ARENA_ARRAY(&self->arena, int32_t, parts + 1);
-    if (self->arena.failed) return am_fail_memory(error, (int64_t)sizeof(Feed) * self->count);
-    for (int32_t k = 0; k < self->count; k++) self->first[k] = -1;
-    for (int32_t part = parts - 1; part >= 0; part--) {
-        int32_t original = plan_source_parameter(self->used, part).original;
-        self->next[part] = self->first[original];
-        self->first[original] = part;
-    }
-    TRY(feed_source_open(&self->source, self->context, self->options, &self->arena, error));
-    TRY(read_all(self, ranks, rank_count, is_resumed, error));
-    self->order = (FeedOrder){.seed = self->options->seed, .shuffled = self->options->shuffle};
-    TRY(align_batches(self, error));
-    TRY(align_examples(self, error));
-    return feed_loader_open(&self->loader, &self->arena, self->feeds, self->count, ranks, rank_count, depth,
-                            error);
-}
-
 AmStatus feeds_open(Feeds **feeds, const PlanContext *context, const RunOptions *options, Rank *ranks,
                     int32_t rank_count, const bool *is_resumed, AmError *error) {
     Feeds *self = calloc(1, sizeof *self);
@@ -132,8 +108,29 @@ AmStatus feeds_open(Feeds **feeds, const PlanContext *context, const RunOptions 
     self->context = plan_context_source(context);
     self->used = context;
     self->options = options;
-    AmStatus status = open_all(self, ranks, rank_count, is_resumed, error);
+    AmStatus status = AM_OK;
+    int32_t depth = options->prefetch > 0 ? options->prefetch : FEED_PREFETCH;
+    self->count = self->context->roles->parameter_count;
+    self->feeds = ARENA_ARRAY(&self->arena, Feed, self->count + 1);
+    self->first = ARENA_ARRAY(&self->arena, int32_t, self->count + 1);
+    int32_t parts = context->roles->parameter_count;
+    self->next = ARENA_ARRAY(&self->arena, int32_t, parts + 1);
+    if (self->arena.failed) TRY_OR_FAIL(am_fail_memory(error, (int64_t)sizeof(Feed) * self->count));
+    for (int32_t k = 0; k < self->count; k++) self->first[k] = -1;
+    for (int32_t part = parts - 1; part >= 0; part--) {
+        int32_t original = plan_source_parameter(context, part).original;
+        self->next[part] = self->first[original];
+        self->first[original] = part;
+    }
+    TRY_OR_FAIL(feed_source_open(&self->source, self->context, options, &self->arena, error));
+    TRY_OR_FAIL(read_all(self, ranks, rank_count, is_resumed, error));
+    self->order = (FeedOrder){.seed = options->seed, .shuffled = options->shuffle};
+    TRY_OR_FAIL(align_batches(self, error));
+    TRY_OR_FAIL(align_examples(self, error));
+    status = feed_loader_open(&self->loader, &self->arena, self->feeds, self->count, ranks, rank_count, depth,
+                              error);
     if (status == AM_OK) return AM_OK;
+fail:
     feeds_close(self);
     *feeds = NULL;
     return status;

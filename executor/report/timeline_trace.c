@@ -121,9 +121,14 @@ static AmStatus add_all(const TimelineTrace *trace, Trace *file, const Text *tex
     return status;
 }
 
-static AmStatus add_ranks(const TimelineTrace *trace, Trace *file, ProcessPart *parts, AmError *error) {
+AmStatus timeline_write_trace(const TimelineTrace *trace, AmError *error) {
+    bool writes = !trace->processes || trace->processes->process == 0;
+    ProcessPart *parts = calloc(trace->processes ? (size_t)trace->processes->count : 1, sizeof *parts);
+    Trace file = {0};
     double origin = INFINITY; /* nothing is shown at a time before 0 */
     AmStatus status = AM_OK;
+    if (!parts) TRY_OR_FAIL(am_fail_memory(error, (int64_t)sizeof *parts));
+    if (writes) TRY_OR_FAIL(trace_begin(&file, trace->path, TRACE_OF_RUN, error));
     for (int32_t r = 0; r < trace->rank_count; r++)
         origin = fmin(origin, find_span(trace->ranks[r].timeline, trace->steps).start);
     for (int32_t r = 0; r < trace->rank_count && status == AM_OK; r++) {
@@ -139,21 +144,12 @@ static AmStatus add_ranks(const TimelineTrace *trace, Trace *file, ProcessPart *
         status = memory_counter_open(&memory, &arena, rank->program, received, error);
         if (status == AM_OK) append_rank(&text, trace, rank, &memory, origin);
         if (text.failed || (int64_t)text.length > MOST_TEXT) status = am_fail_memory(error, MOST_TEXT);
-        if (status == AM_OK) status = add_all(trace, file, &text, parts, error);
+        if (status == AM_OK) status = add_all(trace, &file, &text, parts, error);
         text_free(&text);
         arena_free(&arena);
     }
-    return status;
-}
-
-AmStatus timeline_write_trace(const TimelineTrace *trace, AmError *error) {
-    bool writes = !trace->processes || trace->processes->process == 0;
-    ProcessPart *parts = calloc(trace->processes ? (size_t)trace->processes->count : 1, sizeof *parts);
-    Trace file = {0};
-    AmStatus status = parts ? AM_OK : am_fail_memory(error, (int64_t)sizeof *parts);
-    if (status == AM_OK && writes) status = trace_begin(&file, trace->path, TRACE_OF_RUN, error);
-    if (status == AM_OK) status = add_ranks(trace, &file, parts, error);
     if (status == AM_OK && writes) status = trace_end(&file, error);
+fail:
     trace_abandon(&file);
     free(parts);
     return status;
