@@ -40,20 +40,6 @@ static AmStatus fail(AmError *error, const char *path, const char *what) {
     return am_fail(error, AM_ERROR_RUNTIME, path, "cannot be %s: %s", what, strerror(errno));
 }
 
-/* Writes all bytes. A write that takes nothing would be tried for ever: it counts as a failure. */
-static AmStatus write_all(const DiskCalls *calls, int file, const char *path, const void *bytes,
-                          int64_t count, AmError *error) {
-    for (int64_t done = 0; done < count;) {
-        int64_t some = count - done < MOST_AT_ONCE ? count - done : MOST_AT_ONCE;
-        int64_t written = calls->write(file, (const char *)bytes + done, (size_t)some);
-        if (written < 0 && errno == EINTR) continue;
-        if (written == 0) errno = EIO;
-        if (written <= 0) return fail(error, path, "written");
-        done += written;
-    }
-    return AM_OK;
-}
-
 AmStatus disk_write_file(const DiskCalls *calls, const char *path, const void *bytes, int64_t count,
                          AmError *error) {
     enum { FLAGS = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW };
@@ -61,8 +47,17 @@ AmStatus disk_write_file(const DiskCalls *calls, const char *path, const void *b
     if (file < 0 && errno == EEXIST && calls->remove(AT_FDCWD, path, false) == 0)
         file = calls->open(path, FLAGS, 0666);
     if (file < 0) return fail(error, path, "created");
-    AmStatus status = write_all(calls, file, path, bytes, count, error);
-    if (status == AM_OK && calls->sync(file) < 0) status = fail(error, path, "brought to the disk");
+    AmStatus status = AM_OK;
+    for (int64_t done = 0; done < count;) {
+        int64_t some = count - done < MOST_AT_ONCE ? count - done : MOST_AT_ONCE;
+        int64_t written = calls->write(file, (const char *)bytes + done, (size_t)some);
+        if (written < 0 && errno == EINTR) continue;
+        if (written == 0) errno = EIO; /* it would be tried for ever */
+        if (written <= 0) TRY_OR_FAIL(fail(error, path, "written"));
+        done += written;
+    }
+    if (calls->sync(file) < 0) status = fail(error, path, "brought to the disk");
+fail:
     if (calls->close(file) < 0 && status == AM_OK) status = fail(error, path, "written");
     return status;
 }

@@ -152,41 +152,40 @@ static AmStatus check_documents(const FileParts *index, int64_t start, int64_t d
     return AM_OK;
 }
 
-static AmStatus read_index(TokenFile *file, const FileParts *index, AmError *error) {
-    static const Dtype types[] = {DTYPE_INVALID, DTYPE_U8,  DTYPE_S8,  DTYPE_S16, DTYPE_S32,
-                                  DTYPE_S64,     DTYPE_F64, DTYPE_F32, DTYPE_U16};
-    unsigned char header[INDEX_HEADER];
-    if (index->bytes < INDEX_HEADER)
-        return am_fail(error, AM_ERROR_INPUT, index->path, "%" PRId64 " bytes: truncated, its header has %d",
-                       index->bytes, INDEX_HEADER);
-    TRY(file_parts_read(index, 0, INDEX_HEADER, header, error));
-    if (little_endian_read(header + 9, 8) != 1)
-        return am_fail(error, AM_ERROR_INPUT, index->path, "byte 9: version %" PRIu64 ", expected 1",
-                       little_endian_read(header + 9, 8));
-    unsigned code = header[17];
-    file->type = code < sizeof types / sizeof *types ? types[code] : DTYPE_INVALID;
-    if (!dtype_is_integer(file->type))
-        return am_fail(error, AM_ERROR_INPUT, index->path, "byte 17: type %u is not one of integers", code);
-    uint64_t sequences = little_endian_read(header + 18, 8), documents = little_endian_read(header + 26, 8);
-    uint64_t most = (uint64_t)index->bytes / 8;
-    bool fits = sequences <= most && documents <= most;
-    int64_t firsts = fits ? INDEX_HEADER + 12 * (int64_t)sequences : 0;
-    int64_t end = fits ? firsts + 8 * (int64_t)documents : 0;
-    if (!fits || (end != index->bytes && end + (int64_t)sequences != index->bytes))
-        return am_fail(error, AM_ERROR_INPUT, index->path,
-                       "byte 18: %" PRIu64 " sequences and %" PRIu64 " documents do not take its %" PRId64
-                       " bytes",
-                       sequences, documents, index->bytes);
-    file->documents = documents > 0 ? (int64_t)documents - 1 : 0;
-    TRY(check_sequences(index, (int64_t)sequences, dtype_bytes(file->type), &file->count, error));
-    return check_documents(index, firsts, (int64_t)documents, (int64_t)sequences, error);
-}
-
 static AmStatus open_megatron(TokenFile *file, const char *index_path, AmError *error) {
     FileParts index;
     TRY(file_parts_open(&index, index_path, error));
     file->format = "Megatron";
-    AmStatus status = read_index(file, &index, error);
+    AmStatus status = AM_OK;
+    static const Dtype types[] = {DTYPE_INVALID, DTYPE_U8,  DTYPE_S8,  DTYPE_S16, DTYPE_S32,
+                                  DTYPE_S64,     DTYPE_F64, DTYPE_F32, DTYPE_U16};
+    unsigned char header[INDEX_HEADER];
+    if (index.bytes < INDEX_HEADER)
+        TRY_OR_FAIL(am_fail(error, AM_ERROR_INPUT, index.path,
+                            "%" PRId64 " bytes: truncated, its header has %d", index.bytes, INDEX_HEADER));
+    TRY_OR_FAIL(file_parts_read(&index, 0, INDEX_HEADER, header, error));
+    if (little_endian_read(header + 9, 8) != 1)
+        TRY_OR_FAIL(am_fail(error, AM_ERROR_INPUT, index.path, "byte 9: version %" PRIu64 ", expected 1",
+                            little_endian_read(header + 9, 8)));
+    unsigned code = header[17];
+    file->type = code < sizeof types / sizeof *types ? types[code] : DTYPE_INVALID;
+    if (!dtype_is_integer(file->type))
+        TRY_OR_FAIL(
+            am_fail(error, AM_ERROR_INPUT, index.path, "byte 17: type %u is not one of integers", code));
+    uint64_t sequences = little_endian_read(header + 18, 8), documents = little_endian_read(header + 26, 8);
+    uint64_t most = (uint64_t)index.bytes / 8;
+    bool fits = sequences <= most && documents <= most;
+    int64_t firsts = fits ? INDEX_HEADER + 12 * (int64_t)sequences : 0;
+    int64_t end = fits ? firsts + 8 * (int64_t)documents : 0;
+    if (!fits || (end != index.bytes && end + (int64_t)sequences != index.bytes))
+        TRY_OR_FAIL(am_fail(error, AM_ERROR_INPUT, index.path,
+                            "byte 18: %" PRIu64 " sequences and %" PRIu64
+                            " documents do not take its %" PRId64 " bytes",
+                            sequences, documents, index.bytes));
+    file->documents = documents > 0 ? (int64_t)documents - 1 : 0;
+    TRY_OR_FAIL(check_sequences(&index, (int64_t)sequences, dtype_bytes(file->type), &file->count, error));
+    status = check_documents(&index, firsts, (int64_t)documents, (int64_t)sequences, error);
+fail:
     file_parts_close(&index);
     TRY(status);
     int64_t expected = file->count * dtype_bytes(file->type);
@@ -222,21 +221,6 @@ fail:
     return status;
 }
 
-static AmStatus open_any(TokenFile *file, const char *index, AmError *error) {
-    unsigned char start[16];
-    TRY(file_parts_open(&file->file, file->path, error));
-    if (file->file.bytes == 0) return am_fail(error, AM_ERROR_INPUT, file->path, "is empty, expected tokens");
-    if (index) return open_megatron(file, index, error);
-    if (!read_start(file->path, start, sizeof start))
-        return am_fail(error, AM_ERROR_INPUT, file->path, "cannot be read");
-    const LlmHeader *header = find_llm_header(start);
-    if (header) return open_llm(file, start, header, error);
-    if (memcmp(start, "\x93NUMPY", 6) == 0) return open_numpy(file, error);
-    if (has_suffix(file->path, ".idx"))
-        return am_fail(error, AM_ERROR_INPUT, file->path, "byte 0: is no index of Megatron's ('MMIDIDX')");
-    return open_raw(file, error);
-}
-
 AmStatus token_file_open(TokenFile *file, const char *path, AmError *error) {
     *file = (TokenFile){.file = {.descriptor = -1}};
     char *index = find_index(path);
@@ -246,7 +230,21 @@ AmStatus token_file_open(TokenFile *file, const char *path, AmError *error) {
         return am_fail_memory(error, (int64_t)strlen(path));
     }
     if (index) set_ending(file->path, ".bin");
-    AmStatus status = open_any(file, index, error);
+    AmStatus status = AM_OK;
+    unsigned char start[16];
+    TRY_OR_FAIL(file_parts_open(&file->file, file->path, error));
+    if (file->file.bytes == 0)
+        TRY_OR_FAIL(am_fail(error, AM_ERROR_INPUT, file->path, "is empty, expected tokens"));
+    if (!index && !read_start(file->path, start, sizeof start))
+        TRY_OR_FAIL(am_fail(error, AM_ERROR_INPUT, file->path, "cannot be read"));
+    const LlmHeader *header = index ? NULL : find_llm_header(start);
+    if (index) status = open_megatron(file, index, error);
+    else if (header) status = open_llm(file, start, header, error);
+    else if (memcmp(start, "\x93NUMPY", 6) == 0) status = open_numpy(file, error);
+    else if (has_suffix(file->path, ".idx"))
+        status = am_fail(error, AM_ERROR_INPUT, file->path, "byte 0: is no index of Megatron's ('MMIDIDX')");
+    else status = open_raw(file, error);
+fail:
     free(index);
     if (status != AM_OK) token_file_close(file);
     return status;
