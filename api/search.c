@@ -30,7 +30,7 @@ static AmStatus explain_infeasible(SearchJob *job, AmError *error) {
     AmError explained = {0};
     AmPlan *plan = job->plan;
     AmStatus status = infeasible_report(&report, &plan->arena, plan->primary, job->search.cluster,
-                                        &job->search.scope, &job->search.batching, &plan->result, &explained);
+                                        &job->search.scope, &plan->result, &explained);
     if (report.details && job->callbacks->on_infeasible) {
         json_write(&json, report.details, JSON_STYLE_COMPACT);
         if (!json.failed) job->callbacks->on_infeasible(job->callbacks->user, json.data);
@@ -88,8 +88,7 @@ static AmStatus run_search(ApiWork *work, AmError *error) {
     const SearchScope *scope = &job->search.scope;
     set_observers(job, work->watch, api_work_flag(work));
     job->deadline = job->seconds > 0 ? clock_seconds() + job->seconds : 0;
-    AmStatus status = target_search(&job->search, &plan->targets, &job->unrestricted.scope,
-                                    &job->unrestricted.micro_batching, error);
+    AmStatus status = target_search(&job->search, &plan->targets, &job->unrestricted.scope, error);
     plan->primary = job->search.primary;
     if (status == AM_ERROR_INFEASIBLE && plan->result.nearest) status = explain_infeasible(job, error);
     /* An interrupt may come where no phase notices it: between two of them, or in the last one. */
@@ -131,7 +130,6 @@ static AmStatus prepare(SearchJob *job, const AmOptions *options, AmError *error
     TRY(search_settings_complete(unrestricted, &plan->arena, options, primary, error));
     search->arena = &plan->arena;
     search->result = &plan->result;
-    search->batching = settings->micro_batching;
     search->scope = settings->scope;
     job->seconds = settings->scope.limits.seconds;
     if (search->scope.request->measures > 0) search->scope.limits.seconds *= SEARCH_SHARE;

@@ -169,7 +169,7 @@ static void find_plans(Traits *traits, const SearchSettings *settings, const AmO
     Trait *of = traits->of;
     const char *schedule =
         search->request->space.schedule ? search->request->space.schedule : schedule_kind_name(SCHEDULE_1F1B);
-    int32_t kind = schedule_kind_find(schedule), micro_batches = settings->micro_batching.micro_batches;
+    int32_t kind = schedule_kind_find(schedule), micro_batches = settings->scope.micro_batches;
     bool has_stages = search_has_stages(search);
     of[FOR] = trait_if(search->request->constraints.target != TARGET_AUTOMAP, "--for", target->name);
     of[FOR_TRAINER] = trait_if(target->trainer, "--for", target->name);

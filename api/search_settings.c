@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "api/search_conflicts.h"
-#include "lowering/micro_batch/micro_batches.h"
 #include "lowering/plan_file/plan_parts.h"
 #include "planners/single_stage/single_stage_search.h"
 #include "propagation/plan/pipeline_schedule.h"
@@ -178,7 +177,7 @@ static void narrow(SearchSettings *settings, const AmOptions *options) {
         search->limits.evaluations = 0; /* by the module */
 }
 
-static AmStatus read_micro_batching(SearchSettings *settings, const AmOptions *options, AmError *error) {
+static AmStatus read_micro_batches(SearchSettings *settings, const AmOptions *options, AmError *error) {
     const SearchScope *search = &settings->scope;
     const char *text = option_text(options, "micro-batches");
     bool is_paper = search->request->objective == OBJECTIVE_PAPER && search->kind == SPACE_PIPELINE;
@@ -194,8 +193,8 @@ static AmStatus read_micro_batching(SearchSettings *settings, const AmOptions *o
                       settings->hints.micro_batches, error));
     bool is_free = micro_batches == 0 && settings->hints.micro_batches == 0;
     if (!target_row(search->request->constraints.target)->has_micro_batches && is_free) micro_batches = 1;
-    settings->micro_batching.micro_batches = (int32_t)micro_batches;
-    settings->micro_batching.relaxations = option_choices(options, "relax");
+    settings->scope.micro_batches = (int32_t)micro_batches;
+    settings->request.space.relaxations = option_choices(options, "relax");
     return AM_OK;
 }
 
@@ -229,7 +228,7 @@ static AmStatus read_all(SearchSettings *settings, Arena *arena, const AmOptions
     TRY(read_degrees(&settings->request, &settings->hints, options, error));
     TRY(take_stages(&settings->request, error));
     narrow(settings, options);
-    TRY(read_micro_batching(settings, options, error));
+    TRY(read_micro_batches(settings, options, error));
     read_forms(settings, options);
     settings->request.space.schedule = option_text(options, "schedule");
     option_integer(options, "chunks", &chunks);

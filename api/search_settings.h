@@ -16,7 +16,6 @@ typedef struct SearchSettings {
     SearchRequest request;
     SearchScope scope; /* of this request: a copy of the settings would share it */
     HintsFile hints;   /* of --hints; its pins are followed by the marks of the module */
-    MicroBatchSettings micro_batching;
     FormRequest forms;
     const char *narrowed_by; /* the option that excludes pipelines, "mesh"; or NULL */
 } SearchSettings;

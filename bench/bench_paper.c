@@ -55,12 +55,12 @@ static void run_free(Run *run) {
 
 static void run_case(Run *run, const char *model, const char *cluster, PlanSpace space) {
     char binary[4096], roles[4096];
-    MicroBatchSettings settings = {.micro_batches = space == SPACE_PIPELINE ? 0 : 1};
     static const SearchRequest request = {.objective = OBJECTIVE_PAPER,
                                           .constraints.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION};
     *run = (Run){.scope = {.request = &request,
                            .kind = space,
                            .searcher = SEARCHER_DQN,
+                           .micro_batches = space == SPACE_PIPELINE ? 0 : 1,
                            .limits.evaluations = SEARCH_PAPER_EPISODES}};
     double start = clock_seconds();
     if (!zoo_paths(model, binary, roles)) {
@@ -70,8 +70,8 @@ static void run_case(Run *run, const char *model, const char *cluster, PlanSpace
     run->status = plan_context_read(&run->context, binary, roles, &run->error);
     if (run->status == AM_OK) run->status = cluster_read(&run->cluster, &run->arena, cluster, &run->error);
     if (run->status == AM_OK)
-        run->status = paper_search(&run->result, &run->arena, run->context, run->cluster, &run->scope,
-                                   &settings, &run->error);
+        run->status =
+            paper_search(&run->result, &run->arena, run->context, run->cluster, &run->scope, &run->error);
     run->pricing = run->result.paper ? run->result.paper->pricing_seconds : 0;
     run->seconds = clock_seconds() - start - run->pricing;
 }

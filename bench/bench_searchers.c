@@ -75,15 +75,13 @@ static void print_run(const char *searcher, uint64_t problem, const char *budget
 /* A search with its options; one that finds no plan that fits is a result, too. */
 static void run(const char *name, const AssignmentProblem *given, uint64_t problem, const char *budget,
                 const SearchScope *scope, bool is_full) {
-    const MicroBatchSettings settings = {.micro_batches = 1};
     Arena arena = {0};
     SearchResult result = {0};
     AmError error = {0};
     clock_t start = clock();
     PlanContext *context = (PlanContext *)given->problem->context;
-    AmStatus status = is_full
-                          ? plan_search(&result, &arena, context, given->cluster, scope, &settings, &error)
-                          : single_stage_search(&result, &arena, context, given->cluster, scope, &error);
+    AmStatus status = is_full ? plan_search(&result, &arena, context, given->cluster, scope, &error)
+                              : single_stage_search(&result, &arena, context, given->cluster, scope, &error);
     if (status != AM_OK && status != AM_ERROR_INFEASIBLE) bench_fail("bench_searchers", &error);
     double step = status == AM_OK ? result.plan->predicted_step_seconds : INFINITY;
     print_run(name, problem, budget, step, result.evaluations, start);
@@ -115,7 +113,8 @@ static void run_problem(Bench *self, uint64_t problem) {
     snprintf(mesh, sizeof mesh, "data=%d,model=%d", axes[0].size, axes[1].size);
     SearchRequest request = {.space.mesh = mesh,
                              .constraints.memory_fraction = given.problem->constraints.memory_fraction};
-    SearchScope scope = {.request = &request, .kind = SPACE_SINGLE_STAGE, .skip_bound = true};
+    SearchScope scope = {
+        .request = &request, .kind = SPACE_SINGLE_STAGE, .micro_batches = 1, .skip_bound = true};
     run_zero_shots(self, &given, problem, &request, scope);
     for (size_t c = 0; c < sizeof contestants / sizeof *contestants; c++)
         for (int32_t b = 0; b < self->budget_count; b++) {
@@ -131,8 +130,11 @@ static void run_problem(Bench *self, uint64_t problem) {
         }
     request.method = (MethodRequest){0};
     request.space.no_overrides = false;
-    scope = (SearchScope){
-        .request = &request, .kind = SPACE_SINGLE_STAGE, .searcher = SEARCHER_AUTO, .skip_bound = true};
+    scope = (SearchScope){.request = &request,
+                          .kind = SPACE_SINGLE_STAGE,
+                          .micro_batches = 1,
+                          .searcher = SEARCHER_AUTO,
+                          .skip_bound = true};
     if (self->is_full) run(FULL, &given, problem, "full", &scope, true);
     assignment_problem_close(&given);
 }

@@ -21,7 +21,6 @@ typedef struct RemedySearch {
     PlanContext *primary;
     const Cluster *cluster;
     const SearchScope *scope;
-    const MicroBatchSettings *settings;
     const SearchResult *failed;
     json_t *found;
     Text *line;
@@ -44,7 +43,7 @@ static Change no_change(const RemedySearch *self) {
     const SearchRequest *request = self->scope->request;
     return (Change){.cluster = self->cluster,
                     .kind = self->scope->kind,
-                    .micro_batches = self->settings->micro_batches,
+                    .micro_batches = self->scope->micro_batches,
                     .memory_fraction = request->constraints.memory_fraction,
                     .initial = request->space.initial};
 }
@@ -53,7 +52,6 @@ static Change no_change(const RemedySearch *self) {
 static AmStatus try_search(const RemedySearch *self, const Change *change, double *seconds, AmError *error) {
     SearchRequest request;
     SearchScope few = search_with_request(self->scope, &request);
-    MicroBatchSettings settings = *self->settings;
     SearchResult result;
     AmError refusal = {0};
     *seconds = NAN;
@@ -69,9 +67,8 @@ static AmStatus try_search(const RemedySearch *self, const Change *change, doubl
     bool is_slow = few.searcher == SEARCHER_EXACT || few.searcher == SEARCHER_EXHAUSTIVE;
     if (is_slow || few.searcher == SEARCHER_DQN || few.searcher == SEARCHER_AUTO)
         few.searcher = SEARCHER_ANNEAL;
-    settings.micro_batches = change->micro_batches;
-    AmStatus status =
-        plan_search(&result, self->arena, self->primary, change->cluster, &few, &settings, &refusal);
+    few.micro_batches = change->micro_batches;
+    AmStatus status = plan_search(&result, self->arena, self->primary, change->cluster, &few, &refusal);
     if (status == AM_OK && !result.interrupted) *seconds = result.plan->predicted_step_seconds;
     if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;
     return am_pass_error(status, &refusal, error);
@@ -248,7 +245,7 @@ static AmStatus relax_devices(RemedySearch *self, AmError *error) {
 }
 
 static AmStatus relax_micro_batches(RemedySearch *self, AmError *error) {
-    int64_t batch = micro_batches_limit(self->primary), count = self->settings->micro_batches;
+    int64_t batch = micro_batches_limit(self->primary), count = self->scope->micro_batches;
     for (int32_t k = 0; k < MOST_STEPS && count > 0; k++) {
         Change change = no_change(self);
         double seconds;
@@ -309,8 +306,8 @@ static AmStatus describe_binding(json_t **binding, const RemedySearch *self, AmE
 }
 
 AmStatus infeasible_report(InfeasibleReport *report, Arena *arena, PlanContext *primary,
-                           const Cluster *cluster, const SearchScope *scope,
-                           const MicroBatchSettings *settings, const SearchResult *failed, AmError *error) {
+                           const Cluster *cluster, const SearchScope *scope, const SearchResult *failed,
+                           AmError *error) {
     static AmStatus (*const relaxations[])(RemedySearch * self, AmError * error) = {
         relax_memory, relax_devices, relax_micro_batches, relax_storage};
     SearchScope narrowed = *scope;
@@ -319,7 +316,6 @@ AmStatus infeasible_report(InfeasibleReport *report, Arena *arena, PlanContext *
                          .primary = primary,
                          .cluster = cluster,
                          .scope = &narrowed,
-                         .settings = settings,
                          .failed = failed,
                          .found = json_array(),
                          .line = &report->line};

@@ -21,7 +21,7 @@ typedef struct InfeasibleReport {
  *    "relaxations": [{"kind", "change", "step_seconds"}]}
  * Memory is the arena's. An interrupt ends the list. */
 AmStatus infeasible_report(InfeasibleReport *report, Arena *arena, PlanContext *primary,
-                           const Cluster *cluster, const SearchScope *scope,
-                           const MicroBatchSettings *settings, const SearchResult *failed, AmError *error);
+                           const Cluster *cluster, const SearchScope *scope, const SearchResult *failed,
+                           AmError *error);
 
 #endif

@@ -41,12 +41,10 @@ static bool may_add_micro_batches(const SearchContext *self) {
 /* Chooses the number of micro-batches of the fastest baseline that fits; unchanged where none fits. */
 static AmStatus choose_number(SearchContext *self, AmError *error) {
     SearchResult *result = self->result;
-    MicroBatchSettings all = *self->settings;
-    all.micro_batches = 0;
-    self->settings = &all;
+    int32_t given = self->micro_batches;
+    self->micro_batches = 0;
     AmStatus status = search_add_stage_baselines(result, self, false, NULL, self->scope, error);
-    self->settings = &self->chosen;
-    if (result->plan) self->chosen.micro_batches = result->plan->micro_batches;
+    self->micro_batches = result->plan ? result->plan->micro_batches : given;
     return status;
 }
 
@@ -55,7 +53,6 @@ static AmStatus choose_number(SearchContext *self, AmError *error) {
 static AmStatus search_one_stage(SearchContext *self, AmError *error) {
     bool may_add = may_add_micro_batches(self);
     AmError failure = {0};
-    self->chosen = *self->settings;
     if (may_add && search_is_large(self)) TRY(choose_number(self, error));
     if (self->result->plan && stop_wanted(&self->budget.stop)) {
         self->result->plan->bound = NULL;
@@ -75,11 +72,9 @@ static AmStatus search_one_stage(SearchContext *self, AmError *error) {
 
 /* Adds the plans that every budget has, alone: with the given number of micro-batches, else with any. */
 static AmStatus add_floor(SearchContext *self, AmError *error) {
-    MicroBatchSettings all = *self->settings;
     TRY(search_add_floor(self, error));
     if (!self->result->plan && may_add_micro_batches(self)) {
-        all.micro_batches = 0;
-        self->settings = &all;
+        self->micro_batches = 0;
         TRY(search_add_floor(self, error));
     }
     return self->result->plan ? AM_OK : am_fail(error, AM_ERROR_INFEASIBLE, "", "no baseline fits");
@@ -128,7 +123,7 @@ static AmStatus add_candidates(SearchContext *self, AmError *error) {
     if (search_is_recomputed_baseline(scope)) return search_recomputed_baseline(self, error);
     TRY(sample_search(self, &is_sampled, error));
     if (scope->request->objective == OBJECTIVE_PAPER) {
-        TRY(paper_search(result, self->arena, self->primary, self->cluster, scope, self->settings, error));
+        TRY(paper_search(result, self->arena, self->primary, self->cluster, scope, error));
         search_result_add(result, result->plan, PLAN_ORIGIN_PAPER, NULL);
     } else if (is_sampled) {
         result->is_cut = false;
@@ -148,7 +143,7 @@ static AmStatus add_bound(SearchContext *self, AmError *error) {
     const SearchScope *scope = self->scope;
     if (!search_bounds_stages(self->result, scope) || scope->skip_bound || scope->finishes_later)
         return AM_OK;
-    return search_bound_plan(self->result, self->primary, self->cluster, scope, self->settings->micro_batches,
+    return search_bound_plan(self->result, self->primary, self->cluster, scope, self->micro_batches,
                              &self->budget.stop, error);
 }
 
@@ -162,7 +157,7 @@ static AmStatus add_rank_memory(SearchContext *self, const StopSignal *end, AmEr
 }
 
 AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
-                     const SearchScope *scope, const MicroBatchSettings *settings, AmError *error) {
+                     const SearchScope *scope, AmError *error) {
     SearchRequest request;
     SearchScope narrowed;
     double start = clock_seconds();
@@ -171,7 +166,7 @@ AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *primary, c
     AmStatus status;
     TRY(narrow_options(&narrowed, &request, scope, arena, primary, cluster, error));
     primary->keeps_data_apart = target_row(scope->request->constraints.target)->has_leading_batch;
-    SearchContext self = search_context(result, arena, primary, cluster, &narrowed, settings);
+    SearchContext self = search_context(result, arena, primary, cluster, &narrowed);
     TRY_OR_FAIL(target_check_module(scope->request->constraints.target, primary, error));
     TRY_OR_FAIL(search_check_given(scope->request->space.initial, cluster, error));
     TRY_OR_FAIL(assignment_search_check(self.scope, error));
@@ -204,20 +199,20 @@ static void finish_task(void *user, int32_t k) {
     SearchResult *result = search->result;
     if (k == 0 && search_bounds_stages(result, scope) && !scope->skip_bound)
         self->status[k] = search_bound_plan(result, search->primary, search->cluster, scope,
-                                            search->settings->micro_batches, self->stop, &self->error[k]);
+                                            search->micro_batches, self->stop, &self->error[k]);
     if (k == 1 && scope->purpose != PURPOSE_TRIAL && !result->interrupted)
         self->status[k] = rank_memory_predict(&self->copy, search->arena, search->primary, search->cluster,
                                               self->stop, &self->error[k]);
 }
 
 AmStatus plan_search_finish(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
-                            const SearchScope *scope, const MicroBatchSettings *settings, AmError *error) {
+                            const SearchScope *scope, AmError *error) {
     SearchScope narrowed = *scope;
     const StopSignal stop = {scope->request->callbacks.interrupted, 0};
     double start = clock_seconds();
     search_narrow(&narrowed);
     const SearchResult found = *result;
-    SearchContext self = search_context(result, arena, primary, cluster, &narrowed, settings);
+    SearchContext self = search_context(result, arena, primary, cluster, &narrowed);
     *result = found;
     TRY(search_add_recomputed_baselines(&self, error));
     FinishTasks tasks = {.search = &self, .stop = &stop, .copy = *result->plan};

@@ -24,25 +24,24 @@
 #ifndef PLANNERS_PLAN_SEARCH_H
 #define PLANNERS_PLAN_SEARCH_H
 
-#include "lowering/micro_batch/micro_batches.h"
 #include "planners/problem/search_result.h"
 #include "planners/problem/search_scope.h"
 
 /* Searches the requested space. SPACE_AUTO, unless search_narrow() restricts it, covers one-stage
  * and multi-stage plans, including a given plan (scope->request->space.initial, whose number of devices
- * must be the cluster's: AM_ERROR_INPUT). settings->micro_batches 0: all powers of two that divide the batch,
+ * must be the cluster's: AM_ERROR_INPUT). scope->micro_batches 0: all powers of two that divide the batch,
  * which share the evaluations; the fastest plan that fits wins, at a tie the one with fewer micro-batches.
- * With scope->request->space.may_add_micro_batches, one-stage plans may have more than settings say.
+ * With scope->request->space.may_add_micro_batches, one-stage plans may have more than the scope says.
  * `*result` is the winner's, with the evaluations and the time of all; `primary` owns
  * the context of its plan. If a number cannot be split exactly, larger ones are not tried.
  * AM_ERROR_INFEASIBLE as in single_stage_search(), or as in plan_context_split() for a requested number. */
 AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
-                     const SearchScope *scope, const MicroBatchSettings *settings, AmError *error);
+                     const SearchScope *scope, AmError *error);
 
 /* Adds to the plan of a result the baselines with recomputation, the lower bound, the model gap and the
  * memory of ranks that differ, which a search with scope->finishes_later leaves out. `primary`: the
  * module of the plan. */
 AmStatus plan_search_finish(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
-                            const SearchScope *scope, const MicroBatchSettings *settings, AmError *error);
+                            const SearchScope *scope, AmError *error);
 
 #endif

@@ -116,14 +116,13 @@ static AmStatus move_plan(SearchContext *self, MovedPlans *moved, const PlanSamp
                           const PlanCandidate *candidate, AmError *error) {
     const Plan *from = candidate->plan;
     const PlanContext *context, *used = plan_context_used(from, sample->context);
-    MicroBatchSettings settings = *self->settings;
+    MicroBatchSettings settings = search_micro_batching(self->scope->request, from->micro_batches);
     Simulation *simulation;
     Arena scratch = {0};
     Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
     PlanStage *stages = ARENA_ARRAY(self->arena, PlanStage, from->stage_count);
     if (!plan || !stages) return am_fail_memory(error, from->stage_count);
     TRY(plan_sample_cut(stages, self->arena, sample, from, error));
-    settings.micro_batches = from->micro_batches;
     settings.separate_backward = used->primary && used->separate_backward;
     settings.stop = self->result->pool.best.plan ? &self->budget.stop : NULL;
     TRY(join_recomputation(&settings.recomputed, self->arena, stages, from->stage_count, error));
@@ -207,15 +206,14 @@ static AmStatus search_sample(SearchContext *self, SearchResult *found, const Pl
     SearchResult again = {0};
     MovedPlans moved;
     AmError refusal = {0};
-    TRY(plan_search(found, self->arena, sample->context, self->cluster, scope, self->settings, error));
+    TRY(plan_search(found, self->arena, sample->context, self->cluster, scope, error));
     search_spend(self, found);
     TRY(move_plans(self, &moved, sample, found, error));
     bool has_fast = best->plan && best->fit.fits && best->seconds <= MOVED_WITHIN * moved.seconds;
     if (has_fast || isinf(moved.seconds) || is_slow_form(self, found)) return AM_OK;
     const SearchScope lower = search_with_request(scope, &request);
     request.constraints.memory_fraction *= moved.share;
-    AmStatus status =
-        plan_search(&again, self->arena, sample->context, self->cluster, &lower, self->settings, &refusal);
+    AmStatus status = plan_search(&again, self->arena, sample->context, self->cluster, &lower, &refusal);
     search_spend(self, &again);
     if (status == AM_ERROR_INFEASIBLE) return AM_OK;
     TRY(am_pass_error(status, &refusal, error));
@@ -305,7 +303,7 @@ static AmStatus add_overridden_plan(SearchContext *self, AmError *error) {
 static AmStatus compare_forms(const SearchContext *self, PlanContext *form, const SearchScope *scope,
                               double most, AmError *error) {
     SearchResult found;
-    SearchContext on_form = search_context(&found, self->arena, form, self->cluster, scope, self->settings);
+    SearchContext on_form = search_context(&found, self->arena, form, self->cluster, scope);
     on_form.enough_seconds = most;
     TRY(search_add_stage_baselines(&found, &on_form, false, NULL, scope, error));
     const PlanCandidate *best = &found.pool.best;

@@ -79,20 +79,18 @@ static AmStatus price_numbers(StageBaselines *self, int32_t first, const PlanRec
     SearchContext *search = self->search;
     const int32_t *only = self->only;
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
-    int32_t count = micro_batches_numbers(numbers, search->primary, search->settings->micro_batches);
+    int32_t count = micro_batches_numbers(numbers, search->primary, search->micro_batches);
     bool is_left_out[BASELINE_COUNT];
     for (int32_t e = 0; e < BASELINE_COUNT; e++) is_left_out[e] = !is_of_one_stage((Baseline)e);
     if (first > 0) leave_out_slower(is_left_out, self->best, self->result);
     for (int32_t k = first; k < count && (only || !has_all(is_left_out)); k++) {
         SearchResult found = {.model_gap = NAN};
-        MicroBatchSettings here = *search->settings;
+        MicroBatchSettings here = search_micro_batching(self->scope->request, numbers[k]);
         const PlanContext *context;
         AmError refusal = {0};
         for (int32_t e = 0; only && e < BASELINE_COUNT; e++)
             is_left_out[e] = only[e] != numbers[k] || !is_of_one_stage((Baseline)e);
         if (has_all(is_left_out)) continue;
-        here.micro_batches = numbers[k];
-        here.separate_backward = false;
         here.stop = &search->budget.stop;
         if (recomputed) here.recomputed = *recomputed;
         if (stop_wanted(&search->budget.stop)) return AM_OK;
@@ -168,8 +166,7 @@ static AmStatus add_pipeline(SearchResult *result, SearchContext *self, const Se
     AmError refusal = {0};
     const char *reason = NULL;
     int64_t evaluations;
-    MicroBatchSettings here = *self->settings;
-    here.micro_batches = micro_batches;
+    MicroBatchSettings here = search_micro_batching(scope->request, micro_batches);
     here.separate_backward = true;
     here.stop = &self->budget.stop;
     *seconds = NAN;
@@ -233,12 +230,12 @@ AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self
     enum { LARGE_FROM = 3 /* eight micro-batches */ };
     static const Baseline pipelines[] = {BASELINE_EVEN_PIPELINE, BASELINE_MEGATRON_3D};
     Numbers numbers = {0};
-    numbers.count = micro_batches_numbers(numbers.numbers, self->primary, self->settings->micro_batches);
+    numbers.count = micro_batches_numbers(numbers.numbers, self->primary, self->micro_batches);
     for (int32_t k = 0; k < numbers.count && result->plan; k++)
         if (numbers.numbers[k] == result->plan->micro_batches) numbers.from = k;
     if (is_large && numbers.from == 0)
         numbers.from = numbers.count > LARGE_FROM ? LARGE_FROM : numbers.count - 1;
-    bool climbs = self->settings->micro_batches == 0;
+    bool climbs = self->micro_batches == 0;
     for (size_t r = 0; r < sizeof pipelines / sizeof *pipelines; r++) {
         SearchScope part = *scope;
         double seconds;
@@ -418,7 +415,7 @@ AmStatus search_add_recomputed_baselines(SearchContext *self, AmError *error) {
     SearchResult *result = self->result;
     const SearchRequest *request = self->scope->request;
     int32_t all[MICRO_BATCHES_MOST_NUMBERS], numbers[BASELINE_COUNT] = {0};
-    int32_t count = micro_batches_numbers(all, self->primary, self->settings->micro_batches);
+    int32_t count = micro_batches_numbers(all, self->primary, self->micro_batches);
     bool recomputes = ir_source_recomputes(self->primary->roles, self->primary->canonical);
     const char *reason = recomputes ? "the source recomputes layers"
                          : self->scope->kind == SPACE_SINGLE_STAGE || search_spans_stages(self->scope)
@@ -448,7 +445,7 @@ AmStatus search_recomputed_baseline(SearchContext *self, AmError *error) {
     const Baseline baseline = scope->baseline;
     BaselineResult *priced = &result->baselines[baseline];
     int32_t all[MICRO_BATCHES_MOST_NUMBERS];
-    int32_t count = micro_batches_numbers(all, self->primary, self->settings->micro_batches);
+    int32_t count = micro_batches_numbers(all, self->primary, self->micro_batches);
     int32_t numbers[BASELINE_COUNT];
     SearchResult others = {.model_gap = NAN};
     if (scope->request->space.mesh && baseline_has_stages(baseline))
@@ -484,7 +481,7 @@ AmStatus search_recomputed_baseline(SearchContext *self, AmError *error) {
 AmStatus search_share_baselines(SearchContext *search, AmError *error) {
     SearchScope scope = *search->scope;
     SearchResult found = {.model_gap = NAN};
-    int32_t numbers[BASELINE_COUNT], number = search->settings->micro_batches;
+    int32_t numbers[BASELINE_COUNT], number = search->micro_batches;
     const int64_t kept = scope.request->space.initial ? 1 : 0;
     bool is_mixed = cluster_is_mixed(search->cluster) && !scope.request->constraints.is_even;
     bool may_share =
@@ -513,7 +510,7 @@ AmStatus search_add_floor(SearchContext *self, AmError *error) {
     double bound;
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
         found.baselines[e] = (BaselineResult){.seconds = NAN, .reason = "it has other degrees"};
-    micro_batches_numbers(numbers, self->primary, self->settings->micro_batches);
+    micro_batches_numbers(numbers, self->primary, self->micro_batches);
     if (degrees_allow_stages(&scope.request->constraints.degrees, 1) && !stop_wanted(&self->budget.stop)) {
         spent.budget.has_cap = true;
         spent.budget.cap = spent.budget.used = 0;
@@ -535,22 +532,20 @@ AmStatus search_add_floor(SearchContext *self, AmError *error) {
 
 AmStatus search_add_late_baselines(SearchContext *self, AmError *error) {
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
-    int32_t count = micro_batches_numbers(numbers, self->primary, self->settings->micro_batches);
+    int32_t count = micro_batches_numbers(numbers, self->primary, self->micro_batches);
     const StopSignal timed = self->budget.stop;
-    const MicroBatchSettings *settings = self->settings;
-    MicroBatchSettings here = *settings;
+    const int32_t given = self->micro_batches;
     const SearchScope *scope = self->scope;
     AmStatus status = AM_OK;
     if (scope->purpose == PURPOSE_TRIAL || scope->request->method.no_seeds || timed.deadline <= 0)
         return AM_OK;
     if (!degrees_allow_stages(&scope->request->constraints.degrees, 1)) return AM_OK;
     self->budget.stop.deadline = 0;
-    self->settings = &here;
     for (int32_t k = 0; k < count && status == AM_OK && !self->result->plan; k++) {
-        here.micro_batches = numbers[k];
+        self->micro_batches = numbers[k];
         status = search_add_stage_baselines(self->result, self, false, NULL, scope, error);
     }
-    self->settings = settings;
+    self->micro_batches = given;
     self->budget.stop = timed;
     return status;
 }
@@ -579,15 +574,14 @@ AmStatus search_check_given(const Plan *given, const Cluster *cluster, AmError *
 }
 
 /* Returns whether the search may return the given plan unchanged. */
-static bool may_add(const SearchScope *scope, const MicroBatchSettings *settings) {
+static bool may_add(const SearchScope *scope, int32_t micro_batches) {
     const SearchRequest *request = scope->request;
     const Plan *given = request->space.initial;
     bool is_narrowed = request->space.mesh || request->constraints.kept || request->constraints.is_even ||
                        request->space.no_overrides;
     bool is_one = given && scope->kind == SPACE_SINGLE_STAGE && given->stage_count == 1 &&
                   request->objective != OBJECTIVE_PAPER && request->constraints.target == TARGET_AUTOMAP;
-    bool is_number =
-        is_one && (settings->micro_batches == 0 || given->micro_batches == settings->micro_batches);
+    bool is_number = is_one && (micro_batches == 0 || given->micro_batches == micro_batches);
     return is_number && !is_narrowed;
 }
 
@@ -597,7 +591,7 @@ AmStatus search_add_given(SearchContext *self, AmError *error) {
     SearchResult *result = self->result;
     Simulation *simulation;
     AmError refusal = {0};
-    if (!may_add(scope, self->settings)) return AM_OK;
+    if (!may_add(scope, self->micro_batches)) return AM_OK;
     const PlanContext *context = plan_context_used(given, self->primary);
     Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
     if (!plan) return am_fail_memory(error, (int64_t)sizeof *plan);

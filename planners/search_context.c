@@ -10,7 +10,7 @@
 #include "planners/improve/plan_restarts.h"
 
 SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
-                             const SearchScope *scope, const MicroBatchSettings *settings) {
+                             const SearchScope *scope) {
     bool is_capped = search_spans_stages(scope) && scope->purpose != PURPOSE_TRIAL;
     Budget budget = budget_begin(&scope->limits, 1, scope->request->callbacks.interrupted);
     budget_set_cap(&budget, is_capped ? scope->limits.evaluations : 0);
@@ -20,12 +20,12 @@ SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *pr
                            .primary = primary,
                            .cluster = cluster,
                            .scope = scope,
-                           .settings = settings,
+                           .micro_batches = scope->micro_batches,
                            .budget = budget,
                            .climb = {.primary = primary,
                                      .cluster = cluster,
                                      .scope = scope,
-                                     .keeps_micro_batches = settings->micro_batches > 0}};
+                                     .keeps_micro_batches = scope->micro_batches > 0}};
 }
 
 /* ---- the budget ---- */

@@ -2,7 +2,6 @@
 #ifndef PLANNERS_SEARCH_CONTEXT_H
 #define PLANNERS_SEARCH_CONTEXT_H
 
-#include "lowering/micro_batch/micro_batches.h"
 #include "planners/improve/plan_climb.h"
 #include "planners/problem/search_watch.h"
 #include "planners/single_stage/single_stage_search.h"
@@ -13,11 +12,10 @@ typedef struct SearchContext {
     PlanContext *primary; /* the module as read */
     const Cluster *cluster;
     const SearchScope *scope;
-    const MicroBatchSettings *settings; /* those of the call, or `chosen` */
-    MicroBatchSettings chosen;
-    Budget budget;        /* no cap: the rounds of the default budget */
-    bool has_floor;       /* the plans that every budget has are among the candidates */
-    int64_t most_climbed; /* plans that a climb prices; 0: the budget alone limits it */
+    int32_t micro_batches; /* of the part in work: that of the scope, or one that plan_search() chose */
+    Budget budget;         /* no cap: the rounds of the default budget */
+    bool has_floor;        /* the plans that every budget has are among the candidates */
+    int64_t most_climbed;  /* plans that a climb prices; 0: the budget alone limits it */
     double
         enough_seconds; /* a baseline that fits and takes at most as long ends their pricing; 0: none does */
     PlanClimb climb;    /* of all rounds, so that no plan is priced twice */
@@ -25,7 +23,7 @@ typedef struct SearchContext {
 
 /* Empties the result and starts the clock. The caller closes the climb. */
 SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
-                             const SearchScope *scope, const MicroBatchSettings *settings);
+                             const SearchScope *scope);
 
 /* Adds the evaluations of a part to those used. */
 void search_spend(SearchContext *self, const SearchResult *found);

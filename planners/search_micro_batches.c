@@ -13,9 +13,8 @@
 
 AmStatus search_add_each_number(SearchResult *result, double *bound, SearchContext *self,
                                 const SearchScope *scope, const NumbersRound *round, AmError *error) {
-    const MicroBatchSettings *settings = self->settings;
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
-    int32_t count = micro_batches_numbers(numbers, self->primary, settings->micro_batches);
+    int32_t count = micro_batches_numbers(numbers, self->primary, self->micro_batches);
     bool has_plan = false, is_baseline = scope->searcher == SEARCHER_BASELINE, is_slower = false;
     AmError first = {0};
     *bound = INFINITY;
@@ -28,10 +27,8 @@ AmStatus search_add_each_number(SearchResult *result, double *bound, SearchConte
             part.purpose = PURPOSE_ALL_ROUNDS;
             part.climbs = self->primary;
         }
-        MicroBatchSettings here = {.micro_batches = numbers[k],
-                                   .relaxations = settings->relaxations,
-                                   .recomputed = settings->recomputed,
-                                   .separate_backward = search_has_stages(scope)};
+        MicroBatchSettings here = search_micro_batching(scope->request, numbers[k]);
+        here.separate_backward = search_has_stages(scope);
         const PlanContext *context;
         SearchResult found = {0};
         AmError failure = {0};
@@ -63,7 +60,7 @@ AmStatus search_micro_batches(SearchContext *self, AmError *error) {
     const SearchScope *scope = self->scope;
     SearchResult *result = self->result;
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
-    int32_t count = micro_batches_numbers(numbers, self->primary, self->settings->micro_batches);
+    int32_t count = micro_batches_numbers(numbers, self->primary, self->micro_batches);
     int64_t standard = search_evaluations_for(scope->searcher, ir_represented(self->primary->canonical));
     bool is_one = scope->searcher == SEARCHER_RANDOM && scope->limits.evaluations == 0;
     bool is_capped = (search_method_has_rounds(scope->searcher) || scope->searcher == SEARCHER_EXACT) &&

@@ -35,7 +35,7 @@ static AmStatus add_pipelines(Round *self, AmError *error) {
     SearchContext *search = self->search;
     SearchResult *result = &self->result;
     AmStatus status = pipeline_search(result, search->arena, search->primary, search->cluster, &self->scope,
-                                      search->settings, &self->refusal);
+                                      &self->refusal);
     TRY(search_check_part(status, &self->refusal, error));
     for (int32_t e = 0; e < BASELINE_COUNT && status == AM_ERROR_INFEASIBLE; e++)
         result->baselines[e] = (BaselineResult){.seconds = NAN, .reason = "it does not fit"};
@@ -55,11 +55,9 @@ static AmStatus add_stage_of(Round *self, int32_t micro_batches, AmError *error)
     SearchContext *search = self->search, part = *search;
     SearchResult *result = &self->result, found = {.model_gap = NAN};
     SearchScope single = search_one_stage_part(&self->scope);
-    MicroBatchSettings settings = *search->settings;
     AmError failure = {0};
     double bound;
-    settings.micro_batches = micro_batches;
-    part.settings = &settings;
+    part.micro_batches = micro_batches;
     int64_t size = search_evaluations_for(single.searcher, ir_represented(search->primary->canonical));
     if (single.limits.evaluations > 0) size = single.limits.evaluations - result->evaluations;
     if (size < 1) return AM_OK;
@@ -158,7 +156,7 @@ static AmStatus run_round(Phases *self, const Phase *phase, AmError *error) {
     Round round = {.search = search, .scope = search_part(search->scope, &search->budget, phase->size)};
     SearchResult *result = &round.result;
     const bool is_large = search_is_large(search);
-    const int32_t micro_batches = search->settings->micro_batches;
+    const int32_t micro_batches = search->micro_batches;
     if (phase->number < 0) round.scope.purpose = PURPOSE_PIPELINES;
     if (phase->number > 0) round.scope.seed += (uint64_t)phase->number * SEARCH_SEED_STEP;
     if (phase->kind == PHASE_ONE_STAGE) {
@@ -198,10 +196,9 @@ static bool begins_with_one_stage(const SearchContext *search) {
     const SearchScope *scope = search->scope;
     bool is_scarce = !search->result->plan && search->result->nearest;
     return !is_scarce && ir_represented(search->primary->canonical) <= BEGINS_WITH_ONE_STAGE &&
-           search->settings->micro_batches <= 1 &&
-           degrees_allow_stages(&scope->request->constraints.degrees, 1) && scope->limits.seconds == 0 &&
-           !scope->request->method.no_seeds && search_method_explores(scope->searcher) &&
-           !budget_is_over(&search->budget);
+           search->micro_batches <= 1 && degrees_allow_stages(&scope->request->constraints.degrees, 1) &&
+           scope->limits.seconds == 0 && !scope->request->method.no_seeds &&
+           search_method_explores(scope->searcher) && !budget_is_over(&search->budget);
 }
 
 /* Runs phases until the budget ends, or until a round and the restarts before it price nothing new. The

@@ -308,7 +308,7 @@ AmStatus search_strategies(SearchContext *self, AmError *error) {
     const SearchRequest *request = self->scope->request;
     SearchResult *result = self->result;
     StrategySearch search = {.search = self};
-    search.number_count = micro_batches_numbers(search.numbers, self->primary, self->settings->micro_batches);
+    search.number_count = micro_batches_numbers(search.numbers, self->primary, self->micro_batches);
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
         result->baselines[e] =
             (BaselineResult){.seconds = NAN, .reason = "not priced: strategies are searched"};

@@ -20,13 +20,12 @@ static AmStatus search_row(PublishedRow *row, Arena *arena, const PublishedSearc
                                .limits.is_default = true,
                                .limits.seconds = settings->seconds,
                                .skip_bound = true};
-    const MicroBatchSettings batching = {0};
     SearchResult result = {0};
     PlanContext *primary = NULL;
     Cluster *cluster = NULL;
     Text text = {0};
     AmStatus status = published_open(&primary, &cluster, arena, row, error);
-    if (status == AM_OK) status = plan_search(&result, arena, primary, cluster, &scope, &batching, error);
+    if (status == AM_OK) status = plan_search(&result, arena, primary, cluster, &scope, error);
     if (status == AM_OK && result.plan) {
         /* "2 stages, data=4 model=2; 8 micro-batches" */
         text_append(&text, "%d %s, ", (int)result.plan->stage_count,

@@ -19,7 +19,6 @@ typedef struct PaperSearch {
     PlanContext *primary;
     const Cluster *cluster;
     const SearchScope *scope;
-    const MicroBatchSettings *settings;
 } PaperSearch;
 
 /* ---- meshes ---- */
@@ -148,7 +147,7 @@ static AmStatus search_partition(PaperSearch *self, AmError *error) {
     Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
     PlanStage *stage = ARENA_ARRAY(self->arena, PlanStage, 1);
     if (self->arena->failed) return am_fail_memory(error, (int64_t)sizeof *plan);
-    if (self->settings->micro_batches != 1)
+    if (self->scope->micro_batches != 1)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--objective paper decides about whole batches in --space %s: no --micro-batches",
                        plan_space_name(scope->kind));
@@ -174,7 +173,7 @@ static AmStatus search_partition(PaperSearch *self, AmError *error) {
 /* ---- pipelines ---- */
 
 static AmStatus count_micro_batches(const PaperSearch *self, int32_t *micro_batches, AmError *error) {
-    int64_t batch = micro_batches_limit(self->primary), count = self->settings->micro_batches;
+    int64_t batch = micro_batches_limit(self->primary), count = self->scope->micro_batches;
     if (count == 0) count = batch / PAPER_MICRO_BATCH;
     if (count < 1) count = 1;
     *micro_batches = (int32_t)count;
@@ -215,7 +214,7 @@ static AmStatus report_cuts(PaperSearch *self, const PaperPipeline *pipeline, Am
  * activations. If the other needs of a step do not fit besides, stages keep gradients and state in shards
  * (ZeRO 2), which does not change the cuts. */
 static AmStatus price_pipeline(PaperSearch *self, const PaperPipeline *pipeline, AmError *error) {
-    MicroBatchSettings settings = *self->settings;
+    MicroBatchSettings rewriting = search_micro_batching(self->scope->request, pipeline->micro_batches);
     const PlanContext *context;
     int32_t instructions[STAGES_MOST], devices[STAGES_MOST];
     PaperStageCuts cuts = {
@@ -223,9 +222,8 @@ static AmStatus price_pipeline(PaperSearch *self, const PaperPipeline *pipeline,
     MemoryFit fit;
     Plan *plan;
     if (paper_pipeline_is_tight(pipeline)) cuts.storage = PAPER_STORAGE;
-    settings.micro_batches = pipeline->micro_batches;
-    settings.separate_backward = true;
-    TRY(plan_context_for(&context, self->primary, &settings, error));
+    rewriting.separate_backward = true;
+    TRY(plan_context_for(&context, self->primary, &rewriting, error));
     for (int32_t k = 0; k < cuts.count; k++) {
         instructions[k] = self->report->pipeline.cuts[k].instruction;
         devices[k] = self->report->pipeline.cuts[k].device;
@@ -290,7 +288,7 @@ static AmStatus refuse_options(const SearchScope *scope, AmError *error) {
 }
 
 AmStatus paper_search(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
-                      const SearchScope *scope, const MicroBatchSettings *settings, AmError *error) {
+                      const SearchScope *scope, AmError *error) {
     double start = clock_seconds();
     *result = (SearchResult){.model_gap = NAN};
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
@@ -300,7 +298,7 @@ AmStatus paper_search(SearchResult *result, Arena *arena, PlanContext *primary, 
     if (!report) return am_fail_memory(error, (int64_t)sizeof *report);
     *report = (PaperReport){.space = scope->kind};
     result->paper = report;
-    PaperSearch self = {result, report, arena, primary, cluster, scope, settings};
+    PaperSearch self = {result, report, arena, primary, cluster, scope};
     TRY(refuse_options(scope, error));
     bool is_partition = scope->kind == SPACE_OPERATOR || scope->kind == SPACE_DATA;
     if (!is_partition && scope->kind != SPACE_PIPELINE)

@@ -54,11 +54,11 @@ typedef struct PaperReport {
 } PaperReport;
 
 /* scope->kind is SPACE_OPERATOR, SPACE_DATA or SPACE_PIPELINE (AM_ERROR_USAGE). Pipelines of
- * settings->micro_batches 0 have micro-batches of PAPER_MICRO_BATCH examples, as the paper's. result->paper
+ * scope->micro_batches 0 have micro-batches of PAPER_MICRO_BATCH examples, as the paper's. result->paper
  * is set. Otherwise as plan_search(). */
 #define PAPER_MICRO_BATCH 16
 AmStatus paper_search(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
-                      const SearchScope *scope, const MicroBatchSettings *settings, AmError *error);
+                      const SearchScope *scope, AmError *error);
 
 /* Returns the report as an object (the caller's reference), and for readers. */
 json_t *paper_report_to_json(const PaperReport *report, const PlanContext *context);

@@ -37,7 +37,6 @@ typedef struct DeviceSearch {
     PlanContext *primary;
     const Cluster *cluster;
     const SearchScope *scope;
-    const MicroBatchSettings *settings;
     DeviceChoices choices;
     int32_t best;     /* choice of the result */
     int64_t reserved; /* evaluations that the first choice leaves to others */
@@ -66,7 +65,7 @@ static AmStatus search_choice(SearchResult *result, const DeviceSearch *self, in
     if (initial)
         TRY(device_order_place(&request.space.initial, self->arena, initial, devices->devices, devices->count,
                                error));
-    AmStatus status = plan_search(result, self->arena, self->primary, part, &here, self->settings, error);
+    AmStatus status = plan_search(result, self->arena, self->primary, part, &here, error);
     if (status != AM_OK && status != AM_ERROR_INFEASIBLE) return status;
     TRY(device_order_translate(result, self->arena, devices->devices, error));
     return status;
@@ -225,8 +224,7 @@ static AmStatus bound_choices(DeviceSearch *self, AmError *error) {
 static AmStatus search_first(DeviceSearch *self, const SearchScope *scope, AmError *error) {
     Cluster *part;
     if (self->choices.is_whole)
-        return plan_search(self->result, self->arena, self->primary, self->cluster, scope, self->settings,
-                           error);
+        return plan_search(self->result, self->arena, self->primary, self->cluster, scope, error);
     TRY(make_part(&part, self, 0, error));
     AmStatus status = search_choice(self->result, self, 0, part, scope, error);
     cluster_free(part);
@@ -285,13 +283,12 @@ static AmStatus list_front(DeviceSearch *self, AmError *error) {
 /* ---- all of it ---- */
 
 AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
-                       const SearchScope *scope, const MicroBatchSettings *settings, AmError *error) {
+                       const SearchScope *scope, AmError *error) {
     DeviceSearch self = {.result = result,
                          .arena = arena,
                          .primary = primary,
                          .cluster = cluster,
                          .scope = scope,
-                         .settings = settings,
                          .budget = search_user_budget(scope)};
     SearchScope first = *scope;
     AmError refusal = {0};

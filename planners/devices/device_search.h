@@ -14,6 +14,6 @@
  * choice.
  */
 AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
-                       const SearchScope *scope, const MicroBatchSettings *settings, AmError *error);
+                       const SearchScope *scope, AmError *error);
 
 #endif

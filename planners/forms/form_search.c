@@ -59,8 +59,7 @@ static AmStatus search_module(FormSearch *self, PlanContext *module, const FormS
     if (share->is_floor) scope.purpose = PURPOSE_FLOOR;
     if (share->is_floor) scope.limits.evaluations = 1; /* 0: without a limit */
     *self->result = (SearchResult){0};
-    AmStatus status =
-        device_search(self->result, self->arena, module, self->cluster, &scope, &self->batching, error);
+    AmStatus status = device_search(self->result, self->arena, module, self->cluster, &scope, error);
     if (!share->is_floor) form_search_spend(self, &scope, self->result);
     return status;
 }
@@ -214,8 +213,7 @@ static AmStatus search_forms(FormSearch *self, AmError *error) {
     }
     TRY(am_pass_error(status, &refusal, error));
     if (!finishes_later(self)) return AM_OK;
-    return plan_search_finish(self->result, self->arena, self->primary, self->cluster, &self->scope,
-                              &self->batching, error);
+    return plan_search_finish(self->result, self->arena, self->primary, self->cluster, &self->scope, error);
 }
 
 /* ---- optimizer state in the host's memory ---- */

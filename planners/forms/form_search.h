@@ -10,7 +10,6 @@
 #ifndef PLANNERS_FORMS_FORM_SEARCH_H
 #define PLANNERS_FORMS_FORM_SEARCH_H
 
-#include "lowering/micro_batch/micro_batches.h"
 #include "planners/forms/module_forms.h"
 #include "planners/problem/search_result.h"
 
@@ -19,7 +18,6 @@ typedef struct FormSearch {
     Arena *arena; /* of plans */
     const Cluster *cluster;
     SearchScope scope;
-    MicroBatchSettings batching;
     ModuleForms forms;
     bool has_search_after; /* a further search, which keeps a share of the limits */
     int32_t form;          /* the form in work */

@@ -36,7 +36,7 @@ static void find_plan(void *user, int32_t target) {
 
 /* Searches without the target, where limits allow it: further candidates and the price of the restriction. */
 static AmStatus search_freely(FormSearch *self, SearchResult *found, TargetPlans *plans,
-                              const SearchScope *free, const MicroBatchSettings *batching, AmError *error) {
+                              const SearchScope *free, AmError *error) {
     Target target = self->scope.request->constraints.target;
     SearchScope scope = *free;
     AmError refusal = {0}, lack = {0};
@@ -46,8 +46,7 @@ static AmStatus search_freely(FormSearch *self, SearchResult *found, TargetPlans
     if (!search_method_explores(scope.searcher) || !form_search_has_budget(self)) return AM_OK;
     if (stop_flag_is_set(scope.request->callbacks.interrupted)) return AM_OK;
     form_search_share(&scope, self, 1);
-    AmStatus status =
-        device_search(found, self->arena, self->primary, self->cluster, &scope, batching, &refusal);
+    AmStatus status = device_search(found, self->arena, self->primary, self->cluster, &scope, &refusal);
     form_search_spend(self, &scope, found);
     found->interrupted |= status == AM_INTERRUPTED;
     if (status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;
@@ -93,8 +92,7 @@ static void choose(SearchResult *result, const PlanCandidate *candidate) {
     pool_record(&result->pool);
 }
 
-AmStatus target_search(FormSearch *self, TargetPlans *plans, const SearchScope *free,
-                       const MicroBatchSettings *free_batching, AmError *error) {
+AmStatus target_search(FormSearch *self, TargetPlans *plans, const SearchScope *free, AmError *error) {
     Target target = self->scope.request->constraints.target;
     SearchResult found, *result = self->result;
     AmError refusal = {0}, why = {0};
@@ -110,7 +108,7 @@ AmStatus target_search(FormSearch *self, TargetPlans *plans, const SearchScope *
     TRY(target_check_module(target, self->primary, error));
     self->has_search_after = true;
     AmStatus status = form_search(self, &refusal);
-    TRY(search_freely(self, &found, plans, free, free_batching, error));
+    TRY(search_freely(self, &found, plans, free, error));
     PlanCandidate *own = fastest_on(target, &result->pool, self->primary, &why);
     PlanCandidate *other = fastest_on(target, &found.pool, self->primary, NULL), priced;
     if (other && target == TARGET_JAX) {

@@ -14,12 +14,9 @@ typedef struct TargetPlans {
     const char *lack;       /* why that plan is not for the target; NULL: it is */
 } TargetPlans;
 
-/* Searches the forms for scope->request->constraints.target. `free` is the scope without the target, and
- * `free_batching` their micro-batches. AM_ERROR_INFEASIBLE as form_search(), or: the target can run no plan
- * that was found.
- */
-AmStatus target_search(FormSearch *self, TargetPlans *plans, const SearchScope *free,
-                       const MicroBatchSettings *free_batching, AmError *error);
+/* Searches the forms for scope->request->constraints.target. `free` is the scope without the target.
+ * AM_ERROR_INFEASIBLE as form_search(), or: the target can run no plan that was found. */
+AmStatus target_search(FormSearch *self, TargetPlans *plans, const SearchScope *free, AmError *error);
 
 /* Returns whether a candidate keeps the options of the search, and its target can run it. */
 bool target_may_take(const FormSearch *self, const PlanCandidate *candidate);

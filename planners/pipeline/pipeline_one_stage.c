@@ -57,11 +57,10 @@ static bool is_large(const PipelineCandidates *self) {
     return ir_represented(self->plans.primary->canonical) > ALWAYS_SEARCHED;
 }
 
-AmStatus pipeline_one_stage_price(PipelineCandidates *self, const MicroBatchSettings *settings,
-                                  AmError *error) {
+AmStatus pipeline_one_stage_price(PipelineCandidates *self, AmError *error) {
     enum { MOST = 4 };
     const double near = 1.1;
-    if (settings->micro_batches > 1 || !is_large(self) || !self->model) return AM_OK;
+    if (self->plans.scope->micro_batches > 1 || !is_large(self) || !self->model) return AM_OK;
     if (!degrees_allow_stages(&self->plans.scope->request->constraints.degrees, 1)) return AM_OK;
     double best = self->best ? self->best->seconds : INFINITY;
     int64_t most = pipeline_evaluations_left(self) < MOST ? pipeline_evaluations_left(self) : MOST;
@@ -93,12 +92,11 @@ static Baseline baseline_of(const PipelineCandidates *self, const PipelineCandid
     return strategy->tensor > 1 ? deep[strategy->storage] : wide[strategy->storage];
 }
 
-AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *self,
-                                   const MicroBatchSettings *settings, AmError *error) {
+AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *self, AmError *error) {
     SearchScope scope = search_one_stage_part(self->plans.scope);
     bool is_left_out = is_large(self) && self->best &&
                        (self->best->plan->stage_count > 1 || self->plans.scope->purpose == PURPOSE_TRIAL);
-    bool is_wanted = settings->micro_batches <= 1 && !is_left_out;
+    bool is_wanted = scope.micro_batches <= 1 && !is_left_out;
     bool may_be_one = degrees_allow_stages(&scope.request->constraints.degrees, 1);
     const char *reason = may_be_one ? "its time by the tables is far from the best" : "it has other degrees";
     for (int32_t e = 0; e < BASELINE_COUNT; e++)

@@ -28,14 +28,15 @@ enum { MOST_FOUND = 24, MOST_GUESSES = 4, MOST_EVEN = 2, MOST_VARIED = 2, MOST_N
 
 /* Simulates a first plan of a large module before the tables are made: the first one that fits
  * among those with the least memory. An interrupted search returns it. */
-static AmStatus price_first(PipelineCandidates *self, const MicroBatchSettings *settings, AmError *error) {
+static AmStatus price_first(PipelineCandidates *self, AmError *error) {
     enum { SOON_ENOUGH = 2000 /* instructions */, LEAST_LEFT = 16 /* evaluations */ };
     const Cluster *cluster = self->plans.cluster;
     const Degrees *degrees = &self->plans.scope->request->constraints.degrees;
     const StageStrategy strategies[] = {
         {.tensor = 1, .storage = 3},
         {.tensor = cluster->servers[0].device_count, .splits_sequence = true, .storage = 3}};
-    bool is_wanted = settings->micro_batches <= 1 && self->plans.primary->rules->count > SOON_ENOUGH &&
+    bool is_wanted = self->plans.scope->micro_batches <= 1 &&
+                     self->plans.primary->rules->count > SOON_ENOUGH &&
                      pipeline_evaluations_left(self) >= LEAST_LEFT;
     for (int32_t k = 0; k < 2 && is_wanted && !self->best; k++) {
         PipelineCandidate *candidate = ARENA_ARRAY(self->plans.arena, PipelineCandidate, 1);
@@ -51,12 +52,12 @@ static AmStatus price_first(PipelineCandidates *self, const MicroBatchSettings *
 }
 
 /* Simulates the plan of --init-plan first, if it is in the requested space. */
-static AmStatus price_given(PipelineCandidates *self, const MicroBatchSettings *settings, AmError *error) {
+static AmStatus price_given(PipelineCandidates *self, AmError *error) {
     const SearchScope *scope = self->plans.scope;
     const Plan *initial = scope->request->space.initial;
     PipelineCandidate *candidate = ARENA_ARRAY(self->plans.arena, PipelineCandidate, 1);
     if (!candidate) return am_fail_memory(error, (int64_t)sizeof *candidate);
-    if (!initial || (settings->micro_batches > 0 && settings->micro_batches != initial->micro_batches))
+    if (!initial || (scope->micro_batches > 0 && scope->micro_batches != initial->micro_batches))
         return AM_OK;
     if (scope->request->space.schedule && initial->stage_count > 1 &&
         plan_schedule(initial) != pipeline_wanted_schedule(scope))
@@ -257,8 +258,7 @@ static bool cannot_take_iterations(const PipelineCandidates *self) {
     return refused;
 }
 
-static AmStatus search_pipelines(PipelineCandidates *self, const MicroBatchSettings *settings,
-                                 AmError *error) {
+static AmStatus search_pipelines(PipelineCandidates *self, AmError *error) {
     const SearchScope *scope = self->plans.scope;
     const int32_t one = 1;
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
@@ -271,18 +271,18 @@ static AmStatus search_pipelines(PipelineCandidates *self, const MicroBatchSetti
     TRY(layer_costs_open(&self->costs, self->plans.primary, self->plans.cluster, &of_problem, &pins, error));
     self->plans.costs = self->costs;
     self->costs->stop = self->budget.stop;
-    TRY(price_given(self, settings, error));
-    TRY(price_first(self, settings, error));
-    int32_t number_count = micro_batches_numbers(numbers, self->costs->context, settings->micro_batches);
+    TRY(price_given(self, error));
+    TRY(price_first(self, error));
+    int32_t number_count = micro_batches_numbers(numbers, self->costs->context, scope->micro_batches);
     TRY(price_numbers(self, numbers, number_count, numbers[number_count - 1] == 1, error));
-    if (settings->micro_batches == 0 && cannot_take_iterations(self) && !pipeline_must_stop(self)) {
+    if (scope->micro_batches == 0 && cannot_take_iterations(self) && !pipeline_must_stop(self)) {
         self->priced_count = 0;
         TRY(price_numbers(self, &one, 1, true, error));
     }
     TRY(price_nearest(self, error));
     TRY(pipeline_recompute_more(self, self->most_candidates, error));
     TRY(pipeline_move_cuts(self, self->most_candidates, error));
-    TRY(pipeline_one_stage_price(self, settings, error));
+    TRY(pipeline_one_stage_price(self, error));
     int64_t last = self->priced_count + self->most_changes;
     if (!scope->request->space.schedule && self->most_changes >= 2 * MOST_VARIED) {
         TRY(pipeline_price_schedules(self, MOST_VARIED, INFINITY, error));
@@ -353,17 +353,17 @@ static AmStatus fail_degrees(const PipelineCandidates *self, AmError *error) {
 
 /* Searches one-stage plans first, then all others, into `result`. Pipelines have until self->budget.stop's
  * deadline, the whole search until `end`. */
-static AmStatus search_candidates(PipelineCandidates *self, SearchResult *result,
-                                  const MicroBatchSettings *settings, double end, AmError *error) {
+static AmStatus search_candidates(PipelineCandidates *self, SearchResult *result, double end,
+                                  AmError *error) {
     AmError refusal = {0};
-    AmStatus status = search_pipelines(self, settings, &refusal);
+    AmStatus status = search_pipelines(self, &refusal);
     if (status == AM_ERROR_INFEASIBLE) {
         if (self->refusal.code == AM_OK) self->refusal = refusal;
     } else {
         TRY(am_pass_error(status, &refusal, error));
     }
     self->budget.stop.deadline = end;
-    TRY(pipeline_one_stage_search(result, self, settings, error));
+    TRY(pipeline_one_stage_search(result, self, error));
     TRY(pipeline_one_stage_add_overrides(result, self, error));
     PlanCandidate nearest = {0};
     if (self->best) nearest = self->pool.best;
@@ -393,7 +393,8 @@ static AmStatus search_candidates(PipelineCandidates *self, SearchResult *result
                        self->refusal.text);
     TRY(am_pass_error(self->refusal.code, &self->refusal, error));
     const PlanContext *context;
-    if (settings->micro_batches > 1) TRY(plan_context_for(&context, self->plans.primary, settings, error));
+    const MicroBatchSettings rewriting = search_micro_batching(scope->request, scope->micro_batches);
+    if (rewriting.micro_batches > 1) TRY(plan_context_for(&context, self->plans.primary, &rewriting, error));
     if (!degrees_are_free(&constraints->degrees)) return fail_degrees(self, error);
     return am_fail(error, AM_ERROR_INFEASIBLE, self->plans.primary->module->source,
                    self->budget.is_cut ? BUDGET_CUT_TEXT : "no hybrid plan fits by the tables of its layers");
@@ -427,7 +428,7 @@ AmStatus pipeline_check_options(const SearchScope *scope, AmError *error) {
 }
 
 AmStatus pipeline_search(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
-                         const SearchScope *scope, const MicroBatchSettings *settings, AmError *error) {
+                         const SearchScope *scope, AmError *error) {
     const SearchRequest *request = scope->request;
     double start = clock_seconds();
     *result = (SearchResult){.model_gap = NAN};
@@ -437,12 +438,12 @@ AmStatus pipeline_search(SearchResult *result, Arena *arena, PlanContext *primar
                                   .primary = primary,
                                   .cluster = cluster,
                                   .scope = scope,
-                                  .relaxations = settings->relaxations};
+                                  .relaxations = request->space.relaxations};
     self->budget = budget_begin(&scope->limits, PIPELINES_SHARE, request->callbacks.interrupted);
     self->budget.limit = scope->limits.evaluations > 0 ? scope->limits.evaluations : INT64_MAX;
     double end = scope->limits.seconds > 0 ? start + scope->limits.seconds : 0;
     pipeline_allow_candidates(self);
-    AmStatus status = search_candidates(self, result, settings, end, error);
+    AmStatus status = search_candidates(self, result, end, error);
     if (result->plan) result->plan->evaluations = self->budget.used;
     result->evaluations = self->budget.used;
     result->interrupted = stop_flag_is_set(request->callbacks.interrupted);

@@ -16,11 +16,11 @@
  */
 AmStatus pipeline_check_options(const SearchScope *scope, AmError *error);
 
-/* Makes one round of the search (plan_search.h). settings->micro_batches 0: all powers of two that divide
+/* Makes one round of the search (plan_search.h). scope->micro_batches 0: all powers of two that divide
  * the batch. The plan's context is owned by `primary`. The result does not depend on the number of threads;
  * where the search is interrupted or out of time, it is the best plan so far. AM_ERROR_INFEASIBLE if nothing
  * that was found fits; result->nearest came nearest. */
 AmStatus pipeline_search(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
-                         const SearchScope *scope, const MicroBatchSettings *settings, AmError *error);
+                         const SearchScope *scope, AmError *error);
 
 #endif

@@ -79,6 +79,10 @@ SearchScope search_with_request(const SearchScope *scope, SearchRequest *request
     return changed;
 }
 
+MicroBatchSettings search_micro_batching(const SearchRequest *request, int32_t micro_batches) {
+    return (MicroBatchSettings){.micro_batches = micro_batches, .relaxations = request->space.relaxations};
+}
+
 SearchScope search_one_stage_part(const SearchScope *scope) {
     SearchScope part = *scope;
     part.kind = SPACE_SINGLE_STAGE;

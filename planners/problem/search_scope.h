@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "cost/step/memory.h"
 #include "dqn/learner.h"
+#include "lowering/micro_batch/micro_batches.h"
 #include "planners/problem/baseline_list.h"
 #include "planners/problem/placement.h"
 #include "planners/problem/plan_constraints.h"
@@ -99,6 +100,7 @@ typedef struct SpaceRequest {
     int32_t chunks;             /* of each stage, schedule interleaved_1f1b alone; 0: SEARCH_DEFAULT_CHUNKS */
     bool no_overrides;          /* plans by axis priorities alone, without overrides (override_search.h) */
     bool may_add_micro_batches; /* SPACE_SINGLE_STAGE: more of them where no plan fits; none were requested */
+    uint32_t relaxations;       /* bits by Relaxation: changes of meaning that micro-batches may make */
     const Plan *initial;        /* --init-plan, or NULL */
 } SpaceRequest;
 
@@ -152,7 +154,8 @@ typedef struct SearchScope {
     Searcher searcher;
     Baseline baseline; /* SEARCHER_BASELINE only */
     uint64_t seed;
-    bool skip_bound; /* gap and model gap are not wanted */
+    int32_t micro_batches; /* of all plans; 0: all numbers that divide the batch and suit the search */
+    bool skip_bound;       /* gap and model gap are not wanted */
     SearchLimits limits;
     /* -- zero in the scope of callers: set by the search of which this one is a part -- */
     SearchPurpose purpose;
@@ -168,6 +171,10 @@ typedef struct SearchScope {
 
 /* Returns the scope with another request: a copy in `*request`, which outlives it. */
 SearchScope search_with_request(const SearchScope *scope, SearchRequest *request);
+
+/* Returns the rewriting of a module for plans with a number of micro-batches, with the relaxations of the
+ * request. */
+MicroBatchSettings search_micro_batching(const SearchRequest *request, int32_t micro_batches);
 
 /* Returns the scope of the one-stage part of a search over any number of stages: without a bound, since the
  * whole space has its own, and with annealing where the searcher cuts pipelines alone. */

@@ -285,9 +285,7 @@ static void test_work_bounds_pipelines(void **state) {
         const SearchRequest request = {.constraints.memory_fraction = 0.9};
         SearchScope scope = {
             .request = &request, .kind = SPACE_HYBRID, .limits.evaluations = sample_of(0, 20)};
-        assert_int_equal(plan_search(&result, &arena, context, cluster, &scope,
-                                     &(MicroBatchSettings){.micro_batches = 0}, &error),
-                         AM_OK);
+        assert_int_equal(plan_search(&result, &arena, context, cluster, &scope, &error), AM_OK);
         assert_true(result.plan->predicted_step_seconds >= bound.seconds);
         assert_true(result.plan->bound_seconds >= bound.seconds * (1 - 1e-9));
         cluster_free(cluster);
@@ -314,11 +312,10 @@ static void test_stages_have_a_model_gap(void **state) {
     const SearchScope scope = {.request = &request,
                                .kind = SPACE_PIPELINE,
                                .searcher = SEARCHER_BASELINE,
-                               .baseline = BASELINE_EVEN_PIPELINE};
+                               .baseline = BASELINE_EVEN_PIPELINE,
+                               .micro_batches = 2};
     assert_int_equal(cluster_read(&cluster, &arena, "C", &error), AM_OK);
-    assert_int_equal(plan_search(&result, &arena, context, cluster, &scope,
-                                 &(MicroBatchSettings){.micro_batches = 2}, &error),
-                     AM_OK);
+    assert_int_equal(plan_search(&result, &arena, context, cluster, &scope, &error), AM_OK);
     assert_true(result.plan->stage_count > 1);
     assert_int_equal(plan_model_gap(&found, context, cluster, result.plan, &never, &error), AM_OK);
     assert_true(found >= 0);

@@ -13,7 +13,6 @@ typedef struct InfeasibleCase {
 /* Two weights of 268 MB whose gradients are as large, on four devices. */
 static void begin(InfeasibleCase *self, int64_t memory_bytes, const SearchScope *scope) {
     static const int64_t width[] = {3, 8192, 8192, 8192};
-    const MicroBatchSettings settings = {.micro_batches = 1};
     AmError error = {0};
     SearchResult result;
     Random random;
@@ -24,13 +23,12 @@ static void begin(InfeasibleCase *self, int64_t memory_bytes, const SearchScope 
     self->context = read_model_text(text.data);
     text_free(&text);
     self->cluster = make_cluster(&random, &self->arena, memory_bytes);
-    AmStatus status =
-        plan_search(&result, &self->arena, self->context, self->cluster, scope, &settings, &error);
+    AmStatus status = plan_search(&result, &self->arena, self->context, self->cluster, scope, &error);
     assert_int_equal(status, AM_ERROR_INFEASIBLE);
     assert_non_null(result.nearest);
     error = (AmError){0};
-    status = infeasible_report(&self->report, &self->arena, self->context, self->cluster, scope, &settings,
-                               &result, &error);
+    status =
+        infeasible_report(&self->report, &self->arena, self->context, self->cluster, scope, &result, &error);
     if (status != AM_OK) fail_msg("%s", error.text);
 }
 
@@ -57,7 +55,8 @@ static const json_t *relaxation(const InfeasibleCase *self, const char *kind) {
 static void test_more_memory_or_devices(void **state) {
     (void)state;
     const SearchRequest request = {.constraints.memory_fraction = 0.9};
-    const SearchScope scope = {.request = &request, .searcher = SEARCHER_ANNEAL, .limits.evaluations = 60};
+    const SearchScope scope = {
+        .request = &request, .searcher = SEARCHER_ANNEAL, .micro_batches = 1, .limits.evaluations = 60};
     InfeasibleCase self;
     begin(&self, 60000000, &scope);
     const json_t *binding = json_object_get(self.report.details, "binding");
@@ -79,7 +78,8 @@ static void test_more_memory_or_devices(void **state) {
 static void test_memory_fraction(void **state) {
     (void)state;
     const SearchRequest request = {.constraints.memory_fraction = 0.5};
-    const SearchScope scope = {.request = &request, .searcher = SEARCHER_ANNEAL, .limits.evaluations = 60};
+    const SearchScope scope = {
+        .request = &request, .searcher = SEARCHER_ANNEAL, .micro_batches = 1, .limits.evaluations = 60};
     InfeasibleCase self;
     begin(&self, 350000000, &scope);
     const json_t *row = relaxation(&self, "memory");
@@ -102,8 +102,11 @@ static void test_memory_fraction(void **state) {
 static void test_given_mesh(void **state) {
     (void)state;
     const SearchRequest request = {.constraints.memory_fraction = 0.9, .space.mesh = "data=4"};
-    const SearchScope scope = {
-        .request = &request, .searcher = SEARCHER_ANNEAL, .limits.evaluations = 60, .kind = SPACE_OPERATOR};
+    const SearchScope scope = {.request = &request,
+                               .searcher = SEARCHER_ANNEAL,
+                               .micro_batches = 1,
+                               .limits.evaluations = 60,
+                               .kind = SPACE_OPERATOR};
     InfeasibleCase self;
     begin(&self, 60000000, &scope);
     assert_null(relaxation(&self, "devices"));
@@ -114,8 +117,11 @@ static void test_given_mesh(void **state) {
 static void test_hybrid(void **state) {
     (void)state;
     const SearchRequest request = {.constraints.memory_fraction = 0.3};
-    const SearchScope scope = {
-        .request = &request, .searcher = SEARCHER_ANNEAL, .kind = SPACE_HYBRID, .limits.evaluations = 60};
+    const SearchScope scope = {.request = &request,
+                               .searcher = SEARCHER_ANNEAL,
+                               .micro_batches = 1,
+                               .kind = SPACE_HYBRID,
+                               .limits.evaluations = 60};
     InfeasibleCase self;
     begin(&self, 350000000, &scope);
     assert_non_null(strstr(self.report.line.data, " needs "));
@@ -130,9 +136,7 @@ static void test_hybrid(void **state) {
                      1);
     AmError error = {0};
     SearchResult result;
-    assert_int_equal(plan_search(&result, &self.arena, self.context, self.cluster, &relaxed,
-                                 &(MicroBatchSettings){.micro_batches = 1}, &error),
-                     AM_OK);
+    assert_int_equal(plan_search(&result, &self.arena, self.context, self.cluster, &relaxed, &error), AM_OK);
     end(&self);
 }
 

@@ -23,6 +23,7 @@ static const SearchScope *options_of(SearchScope *scope, PlanSpace space, uint64
     *scope = (SearchScope){.request = &request,
                            .kind = space,
                            .searcher = SEARCHER_DQN,
+                           .micro_batches = 1,
                            .limits.evaluations = SEARCH_PAPER_EPISODES,
                            .seed = seed};
     return scope;
@@ -31,13 +32,11 @@ static const SearchScope *options_of(SearchScope *scope, PlanSpace space, uint64
 /* Searches a model of the zoo on cluster C. The arena keeps the result. */
 static SearchResult search_zoo(Arena *arena, PlanContext *context, PlanSpace space, uint64_t seed) {
     SearchScope scope;
-    MicroBatchSettings settings = {.micro_batches = 1};
     SearchResult result;
     Cluster *cluster;
     AmError error = {0};
     assert_int_equal(cluster_read(&cluster, arena, "C", &error), AM_OK);
-    if (paper_search(&result, arena, context, cluster, options_of(&scope, space, seed), &settings, &error) !=
-        AM_OK)
+    if (paper_search(&result, arena, context, cluster, options_of(&scope, space, seed), &error) != AM_OK)
         fail_msg("%s", error.text);
     cluster_free(cluster);
     return result;
@@ -205,17 +204,18 @@ static void test_refusals(void **state) {
     Cluster *cluster;
     SearchScope scope;
     SearchResult result;
-    MicroBatchSettings whole = {.micro_batches = 1}, parts = {.micro_batches = 2};
     AmError error = {0};
     assert_int_equal(cluster_read(&cluster, &arena, "A", &error), AM_OK);
     options_of(&scope, SPACE_AUTO, 1);
-    assert_int_equal(paper_search(&result, &arena, context, cluster, &scope, &whole, &error), AM_ERROR_USAGE);
+    assert_int_equal(paper_search(&result, &arena, context, cluster, &scope, &error), AM_ERROR_USAGE);
     options_of(&scope, SPACE_OPERATOR, 1);
+    scope.micro_batches = 2;
     error = (AmError){0};
-    assert_int_equal(paper_search(&result, &arena, context, cluster, &scope, &parts, &error), AM_ERROR_USAGE);
+    assert_int_equal(paper_search(&result, &arena, context, cluster, &scope, &error), AM_ERROR_USAGE);
+    scope.micro_batches = 1;
     scope.searcher = SEARCHER_EXHAUSTIVE;
     error = (AmError){0};
-    assert_int_equal(paper_search(&result, &arena, context, cluster, &scope, &whole, &error), AM_ERROR_USAGE);
+    assert_int_equal(paper_search(&result, &arena, context, cluster, &scope, &error), AM_ERROR_USAGE);
     cluster_free(cluster);
     arena_free(&arena);
     plan_context_free(context);

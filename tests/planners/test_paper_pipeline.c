@@ -164,17 +164,14 @@ static void test_published_cuts(void **state) {
                              .searcher = SEARCHER_DQN,
                              .limits.evaluations = SEARCH_PAPER_EPISODES,
                              .seed = 1};
-        MicroBatchSettings settings = {.micro_batches = 0};
         SearchResult result, again;
         Cluster *cluster;
         AmError error = {0};
         assert_int_equal(cluster_read(&cluster, &fixture->arena, names[k], &error), AM_OK);
-        assert_int_equal(
-            paper_search(&result, &fixture->arena, fixture->context, cluster, &scope, &settings, &error),
-            AM_OK);
-        assert_int_equal(
-            paper_search(&again, &fixture->arena, fixture->context, cluster, &scope, &settings, &error),
-            AM_OK);
+        assert_int_equal(paper_search(&result, &fixture->arena, fixture->context, cluster, &scope, &error),
+                         AM_OK);
+        assert_int_equal(paper_search(&again, &fixture->arena, fixture->context, cluster, &scope, &error),
+                         AM_OK);
         const PaperReport *report = result.paper;
         assert_int_equal(report->pipeline.micro_batches, 4); /* 64 examples, 16 each */
         assert_int_equal(result.plan->stage_count, cluster->server_count);

@@ -69,15 +69,14 @@ static void test_limit_of_a_climb(void **state) {
         int64_t cap, most, used;
         bool is_cut;
     } cases[] = {{0, 5, 5, false}, {9, 5, 5, false}, {4, 5, 4, true}, {7, 0, 7, true}};
-    const MicroBatchSettings settings = {.micro_batches = MICRO_BATCHES, .separate_backward = true};
     Fixture self;
     open_case(&self, "t5_tiny");
+    self.scope.micro_batches = MICRO_BATCHES;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         AmError error = {0};
         SearchResult result;
         self.scope.limits.evaluations = cases[k].cap;
-        SearchContext search =
-            search_context(&result, &self.arena, self.primary, self.cluster, &self.scope, &settings);
+        SearchContext search = search_context(&result, &self.arena, self.primary, self.cluster, &self.scope);
         search.most_climbed = cases[k].most;
         search_result_add(&result, self.start, PLAN_ORIGIN_BASELINE, NULL);
         assert_int_equal(search_add_climb(&result, &search, false, &error), AM_OK);
@@ -125,7 +124,6 @@ static void test_restarts_leave_a_local_optimum(void **state) {
     (void)state;
     if (sample_of(0, 1)) skip(); /* the other tests run the same lines */
     enum { SIZE = 450 };
-    const MicroBatchSettings settings = {0};
     AmError error = {0};
     SearchResult result;
     Fixture self = {.primary = read_model("vit_tiny"),
@@ -133,8 +131,8 @@ static void test_restarts_leave_a_local_optimum(void **state) {
                     .scope = {.searcher = SEARCHER_DQN, .skip_bound = true}};
     self.scope.request = &self.request;
     assert_int_equal(cluster_read(&self.cluster, &self.arena, "h100:1", &error), AM_OK);
-    assert_int_equal(
-        plan_search(&result, &self.arena, self.primary, self.cluster, &self.scope, &settings, &error), AM_OK);
+    assert_int_equal(plan_search(&result, &self.arena, self.primary, self.cluster, &self.scope, &error),
+                     AM_OK);
     PlanClimb climb = climb_of(&self, SIZE);
     climb.keeps_micro_batches = false;
     Plan *plan = result.plan;

@@ -65,15 +65,17 @@ static void run_search(SearchResult *result, Arena *arena, SearchWatch *watch, P
     AmError error = {0};
     PlanContext *context;
     Cluster *cluster;
-    const MicroBatchSettings settings = {.micro_batches = space == SPACE_AUTO ? 0 : 1};
     const SearchRequest request = {.constraints.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION,
                                    .callbacks.watch = watch};
-    const SearchScope scope = {
-        .request = &request, .kind = space, .limits.evaluations = evaluations, .searcher = SEARCHER_ANNEAL};
+    const SearchScope scope = {.request = &request,
+                               .kind = space,
+                               .micro_batches = space == SPACE_AUTO ? 0 : 1,
+                               .limits.evaluations = evaluations,
+                               .searcher = SEARCHER_ANNEAL};
     snprintf(path, sizeof path, SOURCE_DIR "/datasets/models/%s/model.hlo.pb", model);
     assert_int_equal(plan_context_read(&context, path, NULL, &error), AM_OK);
     assert_int_equal(cluster_read(&cluster, arena, "nominal:4", &error), AM_OK);
-    assert_int_equal(plan_search(result, arena, context, cluster, &scope, &settings, &error), AM_OK);
+    assert_int_equal(plan_search(result, arena, context, cluster, &scope, &error), AM_OK);
     cluster_free(cluster);
     plan_context_free(context);
 }

@@ -71,8 +71,8 @@ static void check_search(Checked *self, PlanContext *context, const Cluster *clu
     request.constraints.memory_fraction = 0.9;
     scope.request = &request;
     scope.skip_bound = true;
-    AmStatus status = plan_search(&result, &arena, context, cluster, &scope,
-                                  &(MicroBatchSettings){.micro_batches = micro_batches}, &error);
+    scope.micro_batches = micro_batches;
+    AmStatus status = plan_search(&result, &arena, context, cluster, &scope, &error);
     if (status == AM_OK) check_seconds(self, result.plan->predicted_step_seconds, result.plan->stage_count);
     else assert_int_equal(status, AM_ERROR_INFEASIBLE);
     arena_free(&arena);

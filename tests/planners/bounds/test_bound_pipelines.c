@@ -56,11 +56,12 @@ static void check(const char *model, const char *name, int32_t iterations) {
     assert_int_equal(cluster_read(&cluster, &arena, name, &error), AM_OK);
     const SearchRequest request = {
         .constraints.memory_fraction = 0.9, .callbacks.on_episode = note_try, .callbacks.user = &tried};
-    SearchScope scope = {
-        .request = &request, .kind = SPACE_HYBRID, .skip_bound = true, .limits.evaluations = 8};
-    assert_int_equal(plan_search(&result, &arena, context, cluster, &scope,
-                                 &(MicroBatchSettings){.micro_batches = iterations}, &error),
-                     AM_OK);
+    SearchScope scope = {.request = &request,
+                         .kind = SPACE_HYBRID,
+                         .micro_batches = iterations,
+                         .skip_bound = true,
+                         .limits.evaluations = 8};
+    assert_int_equal(plan_search(&result, &arena, context, cluster, &scope, &error), AM_OK);
     assert_true(tried.count > 0);
     for (int32_t kind = 0; kind < SCHEDULE_KINDS; kind++) {
         double every = bound_of(context, cluster, 0, (ScheduleKind)kind);

@@ -24,12 +24,12 @@ static const Plan *search_iterations(ClusterCase *self, PlanSpace space, double 
                                .kind = space,
                                .searcher = space == SPACE_HYBRID ? SEARCHER_DQN : SEARCHER_BASELINE,
                                .baseline = BASELINE_EVEN_PIPELINE,
+                               .micro_batches = micro_batches,
                                .limits.evaluations = EVALUATIONS,
                                .skip_bound = true};
-    const MicroBatchSettings settings = {.micro_batches = micro_batches};
     SearchResult found;
     AmError error = {0};
-    if (plan_search(&found, &self->arena, self->context, self->cluster, &scope, &settings, &error) != AM_OK)
+    if (plan_search(&found, &self->arena, self->context, self->cluster, &scope, &error) != AM_OK)
         fail_msg("%s", error.text);
     return found.plan;
 }
@@ -83,8 +83,7 @@ static void test_simulates_even(void **state) {
                                        .callbacks.on_episode = look_for_seconds,
                                        .callbacks.user = &wanted};
         const SearchScope scope = {.request = &request, .kind = SPACE_HYBRID, .limits.evaluations = 60};
-        assert_int_equal(pipeline_search(&found, &self.arena, self.context, self.cluster, &scope,
-                                         &(MicroBatchSettings){.micro_batches = 0}, &error),
+        assert_int_equal(pipeline_search(&found, &self.arena, self.context, self.cluster, &scope, &error),
                          AM_OK);
         assert_true(wanted.found);
         assert_true(found.plan->predicted_step_seconds <= wanted.seconds);
@@ -115,8 +114,7 @@ static void test_infeasible(void **state) {
     const SearchRequest request = {.constraints.memory_fraction = 1e-6};
     const SearchScope scope = {.request = &request, .kind = SPACE_HYBRID, .limits.evaluations = EVALUATIONS};
     open_case(&self, "gpt2_tiny", "nominal:2");
-    assert_int_equal(pipeline_search(&found, &self.arena, self.context, self.cluster, &scope,
-                                     &(MicroBatchSettings){.micro_batches = 0}, &error),
+    assert_int_equal(pipeline_search(&found, &self.arena, self.context, self.cluster, &scope, &error),
                      AM_ERROR_INFEASIBLE);
     assert_true(error.text[0] != '\0');
     close_case(&self);
@@ -137,9 +135,7 @@ static void test_given(void **state) {
                                    .callbacks.interrupted = &interrupted};
     const SearchScope scope = {.request = &request, .kind = SPACE_HYBRID};
     assert_true(even->stage_count > 1);
-    assert_int_equal(pipeline_search(&found, &self.arena, self.context, self.cluster, &scope,
-                                     &(MicroBatchSettings){.micro_batches = 0}, &error),
-                     AM_OK);
+    assert_int_equal(pipeline_search(&found, &self.arena, self.context, self.cluster, &scope, &error), AM_OK);
     assert_true(found.interrupted);
     assert_int_equal(found.plan->stage_count, even->stage_count);
     assert_true(found.plan->predicted_step_seconds == even->predicted_step_seconds);
