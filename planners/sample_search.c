@@ -258,7 +258,8 @@ static AmStatus add_overrides(SearchContext *self, const Plan *plan, AmError *er
     if (!refined) return am_fail_memory(error, (int64_t)sizeof *refined);
     *refined = *plan;
     Budget part = {.limit = INT64_MAX, .stop = budget->stop};
-    TRY(plan_add_overrides(refined, &part, self->arena, self->primary, self->cluster, self->scope, error));
+    TRY(plan_add_overrides(refined, &part, self->arena, self->primary, self->cluster, self->scope,
+                           OVERRIDES_AFTER_SAMPLE, error));
     budget_return(budget, part.used, part.is_cut);
     if (refined->stages != plan->stages)
         search_result_add(self->result, refined, PLAN_ORIGIN_IMPROVEMENT, NULL);

@@ -150,7 +150,7 @@ AmStatus pipeline_one_stage_add_overrides(const SearchResult *single, PipelineCa
     *refined = *plan;
     part.limit = pipeline_evaluations_left(self) - uneven_shares_reserve(self);
     TRY(plan_add_overrides(refined, &part, plans->arena, plans->primary, plans->cluster, plans->scope,
-                           error));
+                           OVERRIDES_ALL, error));
     budget_return(&self->budget, part.used, part.is_cut);
     pool_add(&self->pool, refined, &self->best->fit, PLAN_ORIGIN_IMPROVEMENT, NULL);
     return AM_OK;

@@ -44,6 +44,7 @@ typedef struct OverrideTrial {
 typedef struct OverrideSearch {
     Arena *arena;
     StageProblem *problem;
+    OverrideExtent extent;
     ShardingGraph *model;
     ShardingGraphFold *fold;
     StopSignal stop;
@@ -255,7 +256,8 @@ static AmStatus try_jointly(OverrideSearch *self, const OverrideTrial *best, boo
 
 static bool is_over(void *user) {
     const OverrideSearch *self = user;
-    return problem_must_stop(self->problem);
+    bool is_batch_done = self->extent == OVERRIDES_AFTER_SAMPLE && self->is_changed;
+    return is_batch_done || problem_must_stop(self->problem);
 }
 
 /* Counts the changes of a round, which stay the same: each is tried until it is kept, or is no better. */
@@ -311,20 +313,24 @@ static AmStatus take_trials(void *user, AmError *error) {
 
 /* Lists the changes that the messages propose: patches, then single operators. */
 static AmStatus list_changes(OverrideSearch *self, const int32_t *labels, AmError *error) {
-    ShardingGraphChange *patches, *singles;
-    int32_t patch_count, single_count, count;
+    const bool is_after_sample = self->extent == OVERRIDES_AFTER_SAMPLE;
+    const int32_t most_patches = is_after_sample ? PROBLEM_BATCH : MOST_PATCHES;
+    ShardingGraphChange *patches, *singles = NULL;
+    int32_t patch_count, single_count = 0, count;
     TRY(sharding_graph_patches(&patches, &patch_count, self->arena, self->fold, labels, &self->weights,
                                error));
-    TRY(sharding_graph_changes(&singles, &single_count, self->arena, self->fold, labels, &self->weights,
-                               error));
-    if (patch_count > MOST_PATCHES) patch_count = MOST_PATCHES;
+    if (!is_after_sample)
+        TRY(sharding_graph_changes(&singles, &single_count, self->arena, self->fold, labels, &self->weights,
+                                   error));
+    if (patch_count > most_patches) patch_count = most_patches;
     if (single_count > MOST_CHANGES) single_count = MOST_CHANGES;
     count = patch_count + single_count;
     self->changes = ARENA_ARRAY(self->arena, ShardingGraphChange, count + 1);
     self->is_done = ARENA_ARRAY(self->arena, bool, count + 1);
     if (!self->changes || !self->is_done) return am_fail_memory(error, count);
     memcpy(self->changes, patches, sizeof *patches * (size_t)patch_count);
-    memcpy(self->changes + patch_count, singles, sizeof *singles * (size_t)single_count);
+    if (single_count > 0)
+        memcpy(self->changes + patch_count, singles, sizeof *singles * (size_t)single_count);
     self->change_count = count;
     return AM_OK;
 }
@@ -384,6 +390,7 @@ static double exposed_share(const PlanPrice *price) {
 /* Changes the stage in rounds; its overrides are in self->arena then. */
 static AmStatus run_rounds(OverrideSearch *self, AmError *error) {
     const StageProblem *problem = self->problem;
+    const int32_t rounds = self->extent == OVERRIDES_AFTER_SAMPLE ? 1 : ROUNDS;
     TRY(sharding_graph_create_estimate(&self->model, self->arena, problem->context, &problem->mesh,
                                        problem->cluster, problem->devices, error));
     if (!self->model) return AM_OK;
@@ -396,8 +403,8 @@ static AmStatus run_rounds(OverrideSearch *self, AmError *error) {
         return am_fail_memory(error, 0);
     double share = exposed_share(self->price);
     bool is_open = true;
-    for (int32_t round = 0; round < ROUNDS && is_open; round++) {
-        bool is_followed = round == 0 && share < 1;
+    for (int32_t round = 0; round < rounds && is_open; round++) {
+        bool is_followed = round == 0 && rounds > 1 && share < 1;
         self->weights = round == 0 ? (ShardingGraphWeights){1, share} : all_communication;
         TRY(run_round(self, is_followed, error));
         is_open = self->is_changed || is_followed;
@@ -406,13 +413,14 @@ static AmStatus run_rounds(OverrideSearch *self, AmError *error) {
 }
 
 AmStatus stage_add_overrides(PlanStage *stage, PlanPrice *price, Arena *arena, StageProblem *problem,
-                             AmError *error) {
+                             OverrideExtent extent, AmError *error) {
     /* Instructions of a module that was rewritten may stand for one of the file's together. */
     if (problem->context->primary || problem_must_stop(problem)) return AM_OK;
     Arena own = {0}; /* of the sharding graph and the stages of all trials */
     OverrideSearch *self = ARENA_ARRAY(&own, OverrideSearch, 1);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
-    *self = (OverrideSearch){.arena = &own, .problem = problem, .stage = stage, .price = price};
+    *self =
+        (OverrideSearch){.arena = &own, .problem = problem, .extent = extent, .stage = stage, .price = price};
     AmStatus status = run_rounds(self, error);
     /* The overrides found are in the arena of the trials. */
     PlanOverride *overrides = ARENA_ARRAY(arena, PlanOverride, stage->override_count + 1);
@@ -458,7 +466,8 @@ static AmStatus take_stage(Plan *plan, const PlanStage *stage, Arena *arena, con
 }
 
 AmStatus plan_add_overrides(Plan *plan, Budget *budget, Arena *arena, const PlanContext *context,
-                            const Cluster *cluster, const SearchScope *scope, AmError *error) {
+                            const Cluster *cluster, const SearchScope *scope, OverrideExtent extent,
+                            AmError *error) {
     const SearchRequest *request = scope->request;
     int64_t all = search_evaluations_for(scope->searcher, ir_represented(context->canonical));
     int64_t most = override_evaluations(scope, all);
@@ -474,7 +483,7 @@ AmStatus plan_add_overrides(Plan *plan, Budget *budget, Arena *arena, const Plan
     StageProblem *problem;
     TRY(problem_create(&problem, context, cluster, &stage.mesh, stage.devices, &settings, error));
     search_watch_phase(request->callbacks.watch, SEARCH_PHASE_OVERRIDES);
-    AmStatus status = stage_add_overrides(&stage, &price, arena, problem, error);
+    AmStatus status = stage_add_overrides(&stage, &price, arena, problem, extent, error);
     *budget = problem->budget;
     problem_free(problem); /* the simulation takes as much memory as an evaluation */
     if (status == AM_OK && stage.override_count > plan->stages[0].override_count) {

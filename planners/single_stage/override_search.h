@@ -16,11 +16,19 @@
 
 #include "planners/single_stage/single_stage_search.h"
 
+/* The changes that are tried. */
+typedef enum OverrideExtent {
+    OVERRIDES_ALL,
+    /* One batch, of the patches with the largest gains: the plan had all changes on a sample of its layers,
+     * and plans of a large module are priced slowly. */
+    OVERRIDES_AFTER_SAMPLE
+} OverrideExtent;
+
 /* Adds overrides, in the arena, to a plan of the problem as long as they make it quicker; `price` is its
  * price, then that with them. Every plan that is priced is one of the problem's evaluations. Does nothing
  * where the sharding graph claims nothing. The result does not depend on the number of threads. */
 AmStatus stage_add_overrides(PlanStage *stage, PlanPrice *price, Arena *arena, StageProblem *problem,
-                             AmError *error);
+                             OverrideExtent extent, AmError *error);
 
 /* Returns the number of a search's evaluations for overrides: 0 where the options exclude overrides or keep
  * the module's shardings. */
@@ -29,6 +37,7 @@ int64_t override_evaluations(const SearchScope *scope, int64_t limit);
 /* Adds overrides to a simulated plan of one stage and one micro-batch. `budget`: a part of the caller's,
  * whose limit is lowered to the overrides' share of such a search. The plan is simulated anew. */
 AmStatus plan_add_overrides(Plan *plan, Budget *budget, Arena *arena, const PlanContext *context,
-                            const Cluster *cluster, const SearchScope *scope, AmError *error);
+                            const Cluster *cluster, const SearchScope *scope, OverrideExtent extent,
+                            AmError *error);
 
 #endif

@@ -112,7 +112,8 @@ static AmStatus add_overrides(SingleStageSearch *self, OverrideStart *start, int
     if (!single_stage_cap(self, problem)) return AM_OK;
     problem->budget.limit = before + most;
     search_watch_phase(self->scope->request->callbacks.watch, SEARCH_PHASE_OVERRIDES);
-    AmStatus status = stage_add_overrides(start->plan->stages, &start->price, self->arena, problem, error);
+    AmStatus status =
+        stage_add_overrides(start->plan->stages, &start->price, self->arena, problem, OVERRIDES_ALL, error);
     self->budget.is_cut |= problem->budget.is_cut;
     *left -= problem->budget.used - before;
     return status;

@@ -24,7 +24,7 @@ typedef struct Case {
 
 /* The Megatron-like baseline of a model, refined with so many evaluations. */
 static void open_case(Case *self, const char *model, const char *cluster, const char *mesh,
-                      int64_t evaluations) {
+                      int64_t evaluations, OverrideExtent extent) {
     AmError error = {0};
     AxisPlan axis_plan;
     const char *reason;
@@ -36,8 +36,8 @@ static void open_case(Case *self, const char *model, const char *cluster, const 
     problem_stage(problem, &axis_plan, &self->of.arena, &self->stage);
     self->after = self->before;
     problem->budget.limit = problem->budget.used + evaluations;
-    assert_int_equal(stage_add_overrides(&self->stage, &self->after, &self->of.arena, problem, &error),
-                     AM_OK);
+    assert_int_equal(
+        stage_add_overrides(&self->stage, &self->after, &self->of.arena, problem, extent, &error), AM_OK);
 }
 
 static double price_again(Case *self) {
@@ -58,7 +58,7 @@ static void test_overrides_make_plans_quicker(void **state) {
     int32_t gained = 0;
     for (size_t k = 0; k < (size_t)sample_of(4, 1); k++) {
         Case self;
-        open_case(&self, models[k], "C", "data=4,model=8", 24);
+        open_case(&self, models[k], "C", "data=4,model=8", 24, OVERRIDES_ALL);
         assert_true(price_again(&self) == self.after.seconds);
         assert_true(self.after.seconds <= self.before.seconds);
         assert_true((self.stage.override_count > 0) == (self.after.seconds < self.before.seconds));
@@ -67,6 +67,21 @@ static void test_overrides_make_plans_quicker(void **state) {
         problem_case_close(&self.of);
     }
     assert_true(gained >= sample_of(2, 0));
+}
+
+/* After a sample one batch of patches is priced, and those that help together. */
+static void test_one_batch_after_sample(void **state) {
+    (void)state;
+    enum { MOST = PROBLEM_BATCH + 1 };
+    Case all, batch;
+    open_case(&all, "vgg19", "C", "data=4,model=8", 24, OVERRIDES_ALL);
+    int64_t used = all.of.problem->budget.used;
+    problem_case_close(&all.of);
+    open_case(&batch, "vgg19", "C", "data=4,model=8", 24, OVERRIDES_AFTER_SAMPLE);
+    assert_true(used > 1 + MOST);
+    assert_in_range(batch.of.problem->budget.used, 2, 1 + MOST);
+    assert_true(batch.stage.override_count > 0 && batch.after.seconds < batch.before.seconds);
+    problem_case_close(&batch.of);
 }
 
 /* Returns the instruction of a parameter. */
@@ -107,7 +122,8 @@ static void check_pin(const char *path, const char *sharding, int32_t d) {
     assert_int_equal(plan_assign(&before, &of.arena, of.context, &pinned, &error), AM_OK);
     of.problem->budget.limit = of.problem->budget.used + 40;
     double seconds = price.seconds;
-    assert_int_equal(stage_add_overrides(&stage, &price, &of.arena, of.problem, &error), AM_OK);
+    assert_int_equal(stage_add_overrides(&stage, &price, &of.arena, of.problem, OVERRIDES_ALL, &error),
+                     AM_OK);
     assert_true(stage.override_count > 0 && price.seconds < seconds);
     assert_int_equal(plan_assign(&after, &of.arena, of.context, &stage, &error), AM_OK);
     int32_t weight = parameter_of(of.context, path);
@@ -169,7 +185,7 @@ static void check_patches(const char *name, const char *mesh, int32_t least) {
     ShardingGraphChange *patches;
     Assignment *assignment;
     int32_t count, *labels, apart = 0;
-    open_case(&self, name, "C", mesh, 0);
+    open_case(&self, name, "C", mesh, 0, OVERRIDES_ALL);
     Arena *arena = &self.of.arena;
     assert_int_equal(sharding_graph_create(&model, arena, self.of.context, &self.of.mesh, self.of.cluster,
                                            self.of.devices, &error),
@@ -216,9 +232,9 @@ static void test_threads_change_nothing(void **state) {
     (void)state;
     Case one, two;
     setenv("AUTOMAP_THREADS", "1", 1);
-    open_case(&one, "llama_tiny", "C", "data=8,model=4", sample_of(25, 8));
+    open_case(&one, "llama_tiny", "C", "data=8,model=4", sample_of(25, 8), OVERRIDES_ALL);
     setenv("AUTOMAP_THREADS", "2", 1);
-    open_case(&two, "llama_tiny", "C", "data=8,model=4", sample_of(25, 8));
+    open_case(&two, "llama_tiny", "C", "data=8,model=4", sample_of(25, 8), OVERRIDES_ALL);
     unsetenv("AUTOMAP_THREADS");
     assert_int_equal(one.stage.override_count, two.stage.override_count);
     assert_memory_equal(one.stage.overrides, two.stage.overrides,
@@ -231,7 +247,7 @@ static void test_threads_change_nothing(void **state) {
 static void test_no_evaluations_no_overrides(void **state) {
     (void)state;
     Case self;
-    open_case(&self, "llama_tiny", "C", "data=8,model=4", 0);
+    open_case(&self, "llama_tiny", "C", "data=8,model=4", 0, OVERRIDES_ALL);
     assert_int_equal(self.stage.override_count, 0);
     assert_true(self.after.seconds == self.before.seconds);
     problem_case_close(&self.of);
@@ -239,8 +255,11 @@ static void test_no_evaluations_no_overrides(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_overrides_make_plans_quicker), cmocka_unit_test(test_overrides_keep_pins),
-        cmocka_unit_test(test_patches_gain_what_they_say),   cmocka_unit_test(test_threads_change_nothing),
+        cmocka_unit_test(test_overrides_make_plans_quicker),
+        cmocka_unit_test(test_one_batch_after_sample),
+        cmocka_unit_test(test_overrides_keep_pins),
+        cmocka_unit_test(test_patches_gain_what_they_say),
+        cmocka_unit_test(test_threads_change_nothing),
         cmocka_unit_test(test_no_evaluations_no_overrides),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
