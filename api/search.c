@@ -123,8 +123,7 @@ static AmStatus prepare(SearchJob *job, const AmOptions *options, AmError *error
     if (profile) TRY(attach_profile(job, profile, error));
     if (path) TRY(plan_read(&initial, &plan->root, &plan->arena, plan->module, path, error));
     settings->request.space.initial = unrestricted->request.space.initial = initial;
-    TRY(module_forms_find(&search->forms, plan->module, search->cluster, &settings->forms, &settings->scope,
-                          error));
+    TRY(module_forms_find(&search->forms, plan->module, search->cluster, &settings->scope, error));
     const PlanContext *primary = search->forms.chosen;
     TRY(search_settings_complete(settings, &plan->arena, options, primary, error));
     TRY(search_settings_complete(unrestricted, &plan->arena, options, primary, error));

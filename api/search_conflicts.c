@@ -206,7 +206,7 @@ static void find_plans(Traits *traits, const SearchSettings *settings, const AmO
         place ? trait_if(micro_batches != 1, place,
                          print_number(traits->numbers[1], sizeof traits->numbers[1], micro_batches))
               : trait_if(micro_batches != 1, "--space", plan_space_name(search->kind));
-    of[SPLIT_LAYERS] = trait_if(settings->forms.layers == LAYERS_SPLIT, "--layers", "split");
+    of[SPLIT_LAYERS] = trait_if(settings->request.forms.layers == LAYERS_SPLIT, "--layers", "split");
     of[SCHEDULE] = given(options, "schedule", "--schedule");
     of[LACKED_SCHEDULE] =
         trait_if(search->request->space.schedule && has_stages && !(target->schedules >> kind & 1),

@@ -202,7 +202,7 @@ static AmStatus read_micro_batches(SearchSettings *settings, const AmOptions *op
  * stage and the paper's mode are about the module as read. */
 static void read_forms(SearchSettings *settings, const AmOptions *options) {
     const SearchScope *search = &settings->scope;
-    FormRequest *forms = &settings->forms;
+    FormRequest *forms = &settings->request.forms;
     int32_t layers = LAYERS_AUTO, attention = ATTENTION_AUTO;
     Target target = search->request->constraints.target;
     /* One-stage plans for a target are shardings of the parameters that the step has. */

@@ -10,13 +10,12 @@
 #include "api/handles.h"
 #include "api/hints_file.h"
 #include "api/options.h"
-#include "planners/forms/module_forms.h"
+#include "planners/problem/search_scope.h"
 
 typedef struct SearchSettings {
     SearchRequest request;
-    SearchScope scope; /* of this request: a copy of the settings would share it */
-    HintsFile hints;   /* of --hints; its pins are followed by the marks of the module */
-    FormRequest forms;
+    SearchScope scope;       /* of this request: a copy of the settings would share it */
+    HintsFile hints;         /* of --hints; its pins are followed by the marks of the module */
     const char *narrowed_by; /* the option that excludes pipelines, "mesh"; or NULL */
 } SearchSettings;
 

@@ -22,13 +22,13 @@ bool form_search_has_budget(const FormSearch *self) {
     return evaluations_left(self) > 0 && !budget_is_over(&self->budget);
 }
 
-void form_search_share(SearchScope *scope, const FormSearch *self, int32_t searches) {
+void form_search_share(SearchScope *scope, const FormSearch *self) {
     int64_t left = evaluations_left(self);
     double seconds = self->scope.limits.seconds;
     scope->limits.evaluations = left == INT64_MAX ? self->scope.limits.evaluations : left;
     scope->limits.seconds = seconds;
     if (seconds > 0)
-        scope->limits.seconds = fmax((self->budget.stop.deadline - clock_seconds()) / searches, 1e-3);
+        scope->limits.seconds = fmax((self->budget.stop.deadline - clock_seconds()) / self->searches, 1e-3);
 }
 
 void form_search_spend(FormSearch *self, const SearchScope *scope, const SearchResult *found) {
@@ -43,30 +43,22 @@ static bool finishes_later(const FormSearch *self) {
            scope->request->devices.quota_count == 0 && !scope->request->explores_prices;
 }
 
-/* How far the search of a form may go. */
-typedef struct FormShare {
-    int32_t searches;     /* which share the time */
-    bool ends_at_default; /* others may follow */
-    bool is_floor;        /* only the plans that take no evaluation */
-} FormShare;
-
 /* Searches a module. */
-static AmStatus search_module(FormSearch *self, PlanContext *module, const FormShare *share, AmError *error) {
-    SearchScope scope = self->scope;
-    form_search_share(&scope, self, share->searches);
-    scope.finishes_later = finishes_later(self);
-    scope.ends_at_default = share->ends_at_default;
-    if (share->is_floor) scope.purpose = PURPOSE_FLOOR;
-    if (share->is_floor) scope.limits.evaluations = 1; /* 0: without a limit */
+static AmStatus search_module(FormSearch *self, PlanContext *module, const SearchScope *of_form,
+                              AmError *error) {
+    SearchScope scope = *of_form;
+    bool is_floor = scope.purpose == PURPOSE_FLOOR;
+    form_search_share(&scope, self);
+    if (is_floor) scope.limits.evaluations = 1; /* 0: without a limit */
     *self->result = (SearchResult){0};
     AmStatus status = device_search(self->result, self->arena, module, self->cluster, &scope, error);
-    if (!share->is_floor) form_search_spend(self, &scope, self->result);
+    if (!is_floor) form_search_spend(self, &scope, self->result);
     return status;
 }
 
 /* Searches a form, whose module becomes self->primary. If nothing fits, the form with the other choice of
  * attention is searched, too. */
-static AmStatus search_form(FormSearch *self, const ModuleForm *form, const FormShare *share,
+static AmStatus search_form(FormSearch *self, const ModuleForm *form, const SearchScope *scope,
                             AmError *error) {
     PlanContext *module = form->module, *other = form->other;
     AmError refusal = {0};
@@ -80,13 +72,13 @@ static AmStatus search_form(FormSearch *self, const ModuleForm *form, const Form
     if (form->attention == ATTENTION_AUTO)
         TRY(attention_choose(&self->primary, &other, self->cluster, error));
     if (form->attention == ATTENTION_FUSED) TRY(plan_context_fuse(&self->primary, self->primary, error));
-    AmStatus status = search_module(self, self->primary, share, error);
+    AmStatus status = search_module(self, self->primary, scope, error);
     /* A large module with a plan of another form is refused where that is faster by far. */
-    const KnownSteps *known = &self->scope.known;
+    const KnownSteps *known = &scope->known;
     bool is_refused = known->form_seconds > 0 && (known->form_is_split || sample_is_wanted(module));
     if (status != AM_ERROR_INFEASIBLE || !other || !form_search_has_budget(self) || is_refused) return status;
     const SearchResult result = *self->result;
-    status = search_module(self, other, share, &refusal);
+    status = search_module(self, other, scope, &refusal);
     if (status == AM_ERROR_INFEASIBLE) *self->result = result;
     else self->primary = other;
     if (status != AM_OK && status != AM_ERROR_INFEASIBLE && error) *error = refusal;
@@ -107,18 +99,18 @@ static bool has_pipelines(const SearchResult *result) {
 
 /* Searches one more form and keeps the better plan. `*status` and `*refusal` are those of the forms before
  * it, then of all. */
-static void add_form(FormSearch *self, const ModuleForm *form, const FormShare *share, AmStatus *status,
+static void add_form(FormSearch *self, const ModuleForm *form, const SearchScope *scope, AmStatus *status,
                      AmError *refusal) {
     PlanContext *primary = self->primary;
     const SearchResult before = *self->result;
     SearchResult *result = self->result;
-    KnownSteps *known = &self->scope.known;
+    SearchScope of_form = *scope;
+    KnownSteps *known = &of_form.known;
     AmError own = {0};
     if (*status == AM_OK) known->form_seconds = before.plan->predicted_step_seconds;
     if (*status == AM_OK) known->form_has_pipelines = has_pipelines(&before);
     known->form_is_split = primary->layer_map && sample_is_wanted(primary);
-    AmStatus found = search_form(self, form, share, &own);
-    known->form_seconds = 0;
+    AmStatus found = search_form(self, form, &of_form, &own);
     bool is_interrupted = result->interrupted;
     int64_t evaluations = before.evaluations + result->evaluations;
     double seconds = before.search_seconds + result->search_seconds;
@@ -189,27 +181,32 @@ static AmStatus search_forms(FormSearch *self, AmError *error) {
     const SearchResult *result = self->result;
     AmStatus status = AM_ERROR_INFEASIBLE;
     AmError refusal = {0};
-    FormShare share = {.ends_at_default = self->forms.count > 1 || self->forms.forms[0].other};
+    SearchScope scope = self->scope;
+    scope.finishes_later = finishes_later(self);
+    scope.ends_at_default = self->forms.count > 1 || self->forms.forms[0].other;
     put_off(self);
     for (int32_t k = 0; k < self->forms.count; k++) {
         const ModuleForm *form = &self->forms.forms[k];
         self->form = k;
         bool is_next =
             form_search_has_budget(self) && is_wanted(self, form, status == AM_OK ? result->plan : NULL);
-        share.is_floor = k > 0 && !is_next;
-        if (share.is_floor && !has_floor(self, form)) continue;
-        share.searches = (k + 1 < self->forms.count ? 2 : 1) + self->has_search_after;
-        add_form(self, form, &share, &status, &refusal);
+        bool is_floor = k > 0 && !is_next;
+        if (is_floor && !has_floor(self, form)) continue;
+        scope.purpose = is_floor ? PURPOSE_FLOOR : self->scope.purpose;
+        self->searches = (k + 1 < self->forms.count ? 2 : 1) + self->has_search_after;
+        add_form(self, form, &scope, &status, &refusal);
         if (status == AM_INTERRUPTED || result->interrupted) break;
     }
-    bool may_go_on = share.ends_at_default && !result->interrupted;
+    bool may_go_on = scope.ends_at_default && !result->interrupted;
     int64_t left = evaluations_left(self);
     if (may_go_on && status == AM_OK && form_search_has_budget(self) && left != INT64_MAX &&
         left >= self->budget.used) {
         /* As many evaluations are left as all so far: the best form is searched again with them. */
         const ModuleForm best = {.module = self->primary, .attention = ATTENTION_UNFUSED};
-        const FormShare rest = {.searches = 1 + self->has_search_after};
-        add_form(self, &best, &rest, &status, &refusal);
+        scope.purpose = self->scope.purpose;
+        scope.ends_at_default = false;
+        self->searches = 1 + self->has_search_after;
+        add_form(self, &best, &scope, &status, &refusal);
     }
     TRY(am_pass_error(status, &refusal, error));
     if (!finishes_later(self)) return AM_OK;

@@ -14,13 +14,15 @@
 #include "planners/problem/search_result.h"
 
 typedef struct FormSearch {
-    /* -- the request -- */
+    /* -- set by the caller -- */
     Arena *arena; /* of plans */
     const Cluster *cluster;
     SearchScope scope;
     ModuleForms forms;
+    /* -- the search in work -- */
     bool has_search_after; /* a further search, which keeps a share of the limits */
     int32_t form;          /* the form in work */
+    int32_t searches;      /* that share the time that is left, the one in work among them */
     /* -- the result -- */
     SearchResult *result;
     PlanContext *primary; /* the module of its plan */
@@ -35,10 +37,10 @@ AmStatus form_search(FormSearch *self, AmError *error);
 
 /* Returns whether the limits allow a further search. */
 bool form_search_has_budget(const FormSearch *self);
-/* Limits options to a part 1/searches of the time that is left, and to the evaluations of the search in work.
- * They grow with the limit, so that no search has less of a larger one. */
-void form_search_share(SearchScope *scope, const FormSearch *self, int32_t searches);
-/* Counts the evaluations of a search with such options. */
+/* Limits the scope of the search in work to its share of the time and of the evaluations that are left. Both
+ * grow with the limit of the user, so that no search has less of a larger one. */
+void form_search_share(SearchScope *scope, const FormSearch *self);
+/* Counts the evaluations of a search with such a scope. */
 void form_search_spend(FormSearch *self, const SearchScope *scope, const SearchResult *found);
 
 #endif

@@ -5,15 +5,9 @@
 #include "planners/sample_search.h"
 #include "planners/single_stage/single_stage_search.h"
 
-const char *layers_choice_name(LayersChoice choice) {
-    static const char *const names[LAYERS_CHOICES] = {"auto", "loop", "split"};
-    return names[choice];
-}
-
 typedef struct FormFinder {
     PlanContext *module; /* as read */
     const Cluster *cluster;
-    const FormRequest *request;
     const SearchScope *scope;
 } FormFinder;
 
@@ -21,7 +15,7 @@ typedef struct FormFinder {
  * for the backward pass it is one only while its layers are not separate. */
 static AmStatus find_near_miss(bool *found, const FormFinder *self, AmError *error) {
     *found = false;
-    if (self->request->attention == ATTENTION_UNFUSED ||
+    if (self->scope->request->forms.attention == ATTENTION_UNFUSED ||
         target_is_xla(self->scope->request->constraints.target))
         return AM_OK;
     TRY(plan_context_find_attention(self->module, error));
@@ -35,10 +29,10 @@ static AmStatus find_near_miss(bool *found, const FormFinder *self, AmError *err
 static AmStatus split_layers(PlanContext **form, const FormFinder *self, AmError *error) {
     enum { MOST_DEVICES = 4096 }; /* simulations of the split module take longer on more */
     const SearchScope *scope = self->scope;
-    bool is_free = self->request->layers == LAYERS_AUTO;
+    bool is_free = self->scope->request->forms.layers == LAYERS_AUTO;
     AmError refusal = {0};
     *form = self->module;
-    if (self->request->layers == LAYERS_LOOP) return AM_OK;
+    if (self->scope->request->forms.layers == LAYERS_LOOP) return AM_OK;
     if (is_free && self->cluster->device_count < 2) {
         bool has_near_miss;
         TRY(find_near_miss(&has_near_miss, self, error));
@@ -67,7 +61,7 @@ static AmStatus undo_recomputation(PlanContext **form, PlanContext **recomputing
     *recomputing = NULL;
     if (scope->request->constraints.target != TARGET_AUTOMAP ||
         scope->request->objective == OBJECTIVE_PAPER || !search_method_explores(scope->searcher) ||
-        self->request->keeps_recomputation || self->request->keeps_shardings)
+        self->scope->request->forms.keeps_recomputation || self->scope->request->forms.keeps_shardings)
         return AM_OK;
     PlanContext *undone;
     PlanRewrites rewriting = (*form)->rewriting;
@@ -82,14 +76,14 @@ static AmStatus undo_recomputation(PlanContext **form, PlanContext **recomputing
 
 /* Returns whether the search chooses between separate and fused attention. */
 static bool attention_is_free(const FormFinder *self) {
-    return self->request->attention == ATTENTION_AUTO &&
+    return self->scope->request->forms.attention == ATTENTION_AUTO &&
            !target_is_xla(self->scope->request->constraints.target) &&
-           self->scope->request->objective != OBJECTIVE_PAPER && !self->request->keeps_shardings;
+           self->scope->request->objective != OBJECTIVE_PAPER && !self->scope->request->forms.keeps_shardings;
 }
 
 /* Fuses attention if the request says so. */
 static AmStatus fuse_attention(PlanContext **form, const FormFinder *self, AmError *error) {
-    if (self->request->attention != ATTENTION_FUSED) return AM_OK;
+    if (self->scope->request->forms.attention != ATTENTION_FUSED) return AM_OK;
     if (self->scope->request->objective == OBJECTIVE_PAPER)
         return am_fail(error, AM_ERROR_USAGE, "", "--objective paper has no fused attention");
     TRY(plan_context_fuse(form, *form, error));
@@ -97,14 +91,14 @@ static AmStatus fuse_attention(PlanContext **form, const FormFinder *self, AmErr
         return am_fail(
             error, AM_ERROR_USAGE, "",
             "--attention fused: the module has no attention operator (automap info has near misses%s)",
-            self->request->layers == LAYERS_LOOP ? "; --layers split separates the layers" : "");
+            self->scope->request->forms.layers == LAYERS_LOOP ? "; --layers split separates the layers" : "");
     return AM_OK;
 }
 
 /* Returns in *has whether the form may be chosen: --attention fused excludes forms without an attention
  * operator. */
 static AmStatus allows_attention(bool *has, PlanContext *form, const FormFinder *self, AmError *error) {
-    *has = self->request->attention != ATTENTION_FUSED;
+    *has = self->scope->request->forms.attention != ATTENTION_FUSED;
     if (*has || !form) return AM_OK;
     TRY(plan_context_find_attention(form, error));
     *has = ir_count_attention(form->attention) > 0;
@@ -114,8 +108,8 @@ static AmStatus allows_attention(bool *has, PlanContext *form, const FormFinder 
 /* Takes the form of the initial plan. */
 static AmStatus take_initial(ModuleForms *forms, const FormFinder *self, AmError *error) {
     PlanRewrites rewriting = plan_context_primary(self->scope->request->space.initial->context)->rewriting;
-    LayersChoice layers = self->request->layers;
-    AttentionChoice attention = self->request->attention;
+    LayersChoice layers = self->scope->request->forms.layers;
+    AttentionChoice attention = self->scope->request->forms.attention;
     if (layers != LAYERS_AUTO && (layers == LAYERS_SPLIT) != rewriting.splits_layers)
         return am_fail(error, AM_ERROR_USAGE, "", "--init-plan: its layers are %s (expected --layers %s)",
                        rewriting.splits_layers ? "split" : "not split",
@@ -130,8 +124,8 @@ static AmStatus take_initial(ModuleForms *forms, const FormFinder *self, AmError
 }
 
 AmStatus module_forms_find(ModuleForms *forms, PlanContext *module, const Cluster *cluster,
-                           const FormRequest *request, const SearchScope *scope, AmError *error) {
-    const FormFinder self = {module, cluster, request, scope};
+                           const SearchScope *scope, AmError *error) {
+    const FormFinder self = {module, cluster, scope};
     PlanContext *chosen, *recomputing;
     *forms = (ModuleForms){0};
     if (scope->request->space.initial) return take_initial(forms, &self, error);
@@ -148,7 +142,7 @@ AmStatus module_forms_find(ModuleForms *forms, PlanContext *module, const Cluste
     TRY(allows_attention(&recomputes, recomputing, &self, error));
     if (!recomputes) recomputing = NULL;
     recomputes_first = recomputes_first && recomputes;
-    has_loops = has_loops && request->layers == LAYERS_AUTO && chosen->layer_map;
+    has_loops = has_loops && scope->request->forms.layers == LAYERS_AUTO && chosen->layer_map;
     *forms = (ModuleForms){.chosen = chosen};
     bool is_free = scope->request->constraints.target == TARGET_AUTOMAP;
     AttentionChoice attention = is_chosen         ? ATTENTION_AUTO

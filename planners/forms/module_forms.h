@@ -18,23 +18,6 @@
 
 #include "planners/problem/search_scope.h"
 
-/* Stacked parameters of layers (ir/layers/layers.h). */
-typedef enum LayersChoice {
-    LAYERS_AUTO,  /* split where that is faster: see above */
-    LAYERS_LOOP,  /* the module as read */
-    LAYERS_SPLIT, /* one parameter for each layer */
-    LAYERS_CHOICES
-} LayersChoice;
-const char *layers_choice_name(LayersChoice choice); /* "auto", ... */
-
-/* The user's options about forms. */
-typedef struct FormRequest {
-    LayersChoice layers; /* LAYERS_LOOP also where other options exclude a split */
-    AttentionChoice attention;
-    bool keeps_recomputation; /* of the source */
-    bool keeps_shardings;     /* of the module, which then stays as read */
-} FormRequest;
-
 /* When a form is searched, if it is not the first one. */
 typedef enum FormCondition {
     FORM_ALWAYS,
@@ -62,6 +45,6 @@ typedef struct ModuleForms {
  * start from, or NULL; its form of attention is taken. AM_ERROR_USAGE: the module lacks a form that the
  * options name. */
 AmStatus module_forms_find(ModuleForms *forms, PlanContext *module, const Cluster *cluster,
-                           const FormRequest *request, const SearchScope *scope, AmError *error);
+                           const SearchScope *scope, AmError *error);
 
 #endif

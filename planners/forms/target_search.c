@@ -43,9 +43,10 @@ static AmStatus search_freely(FormSearch *self, SearchResult *found, TargetPlans
     *found = (SearchResult){0};
     scope.skip_bound = true;
     self->has_search_after = false;
+    self->searches = 1;
     if (!search_method_explores(scope.searcher) || !form_search_has_budget(self)) return AM_OK;
     if (stop_flag_is_set(scope.request->callbacks.interrupted)) return AM_OK;
-    form_search_share(&scope, self, 1);
+    form_search_share(&scope, self);
     AmStatus status = device_search(found, self->arena, self->primary, self->cluster, &scope, &refusal);
     form_search_spend(self, &scope, found);
     found->interrupted |= status == AM_INTERRUPTED;

@@ -20,6 +20,11 @@ const char *searcher_name(Searcher searcher) {
     return names[searcher];
 }
 
+const char *layers_choice_name(LayersChoice choice) {
+    static const char *const names[LAYERS_CHOICES] = {"auto", "loop", "split"};
+    return names[choice];
+}
+
 const char *offload_choice_name(OffloadChoice choice) {
     static const char *const names[] = {
         [OFFLOAD_AUTO] = "auto", [OFFLOAD_NONE] = "none", [OFFLOAD_OPTIMIZER] = "optimizer"};

@@ -116,6 +116,23 @@ typedef struct MethodRequest {
     bool no_learning; /* the policy of --searcher dqn does not learn; for benchmarks */
 } MethodRequest;
 
+/* Stacked parameters of layers (ir/layers/layers.h). */
+typedef enum LayersChoice {
+    LAYERS_AUTO,  /* split where that is faster: module_forms.h */
+    LAYERS_LOOP,  /* the module as read */
+    LAYERS_SPLIT, /* one parameter for each layer */
+    LAYERS_CHOICES
+} LayersChoice;
+const char *layers_choice_name(LayersChoice choice); /* "auto", ... */
+
+/* The forms of the module (planners/forms/module_forms.h). */
+typedef struct FormRequest {
+    LayersChoice layers; /* LAYERS_LOOP also where other options exclude a split */
+    AttentionChoice attention;
+    bool keeps_recomputation; /* of the source */
+    bool keeps_shardings;     /* of the module, which then stays as read */
+} FormRequest;
+
 /* The devices of the cluster that plans may use. The caller owns the quotas. */
 typedef struct DeviceOptions {
     const DeviceQuota *quotas; /* [quota_count], of device_search() */
@@ -139,6 +156,7 @@ typedef struct SearchRequest {
     bool explores_prices; /* plans on fewer devices, too, and the front of seconds and money */
     int32_t measures; /* runs of plans that follow; the pool then has one-stage plans of other structures */
     SpaceRequest space;
+    FormRequest forms;
     OffloadChoice offload;
     PlanConstraints constraints;
     DeviceOptions devices;
