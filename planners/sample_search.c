@@ -253,11 +253,11 @@ static AmStatus add_baselines(SearchContext *self, const SearchResult *found, Am
 
 /* Adds a one-stage plan of one micro-batch with overrides. */
 static AmStatus add_overrides(SearchContext *self, const Plan *plan, AmError *error) {
-    Budget *budget = &self->budget;
+    SearchBudget *budget = &self->budget;
     Plan *refined = ARENA_ARRAY(self->arena, Plan, 1);
     if (!refined) return am_fail_memory(error, (int64_t)sizeof *refined);
     *refined = *plan;
-    Budget part = {.limit = INT64_MAX, .stop = budget->stop};
+    SearchBudget part = {.limit = INT64_MAX, .stop = budget->stop};
     TRY(plan_add_overrides(refined, &part, self->arena, self->primary, self->cluster, self->scope,
                            OVERRIDES_AFTER_SAMPLE, error));
     budget_return(budget, part.used, part.is_cut);
@@ -270,7 +270,7 @@ static AmStatus add_overrides(SearchContext *self, const Plan *plan, AmError *er
  * climb on the module divides. */
 static AmStatus climb_stages(SearchContext *self, AmError *error) {
     SearchResult *result = self->result;
-    Budget *budget = &self->budget;
+    SearchBudget *budget = &self->budget;
     int64_t most = MOST_WORK / self->primary->rules->count;
     if (!result->plan || result->plan->stage_count == 1 || stop_wanted(&budget->stop)) return AM_OK;
     if (most < LEAST_CLIMB) return AM_OK;

@@ -486,7 +486,7 @@ AmStatus search_share_baselines(SearchContext *search, AmError *error) {
     bool is_mixed = cluster_is_mixed(search->cluster) && !scope.request->constraints.is_even;
     bool may_share =
         degrees_allow_stages(&scope.request->constraints.degrees, 1) && !scope.request->method.no_seeds;
-    Budget *budget = &search->budget;
+    SearchBudget *budget = &search->budget;
     if (!is_mixed || !may_share || scope.purpose == PURPOSE_TRIAL) return AM_OK;
     if (budget->has_cap && budget->cap <= kept) return AM_OK;
     for (int32_t e = 0; e < BASELINE_COUNT; e++) numbers[e] = number > 1 ? number : 1;

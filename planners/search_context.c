@@ -12,7 +12,7 @@
 SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
                              const SearchScope *scope) {
     bool is_capped = search_spans_stages(scope) && scope->purpose != PURPOSE_TRIAL;
-    Budget budget = budget_begin(&scope->limits, 1, scope->request->callbacks.interrupted);
+    SearchBudget budget = budget_begin(&scope->limits, 1, scope->request->callbacks.interrupted);
     budget_set_cap(&budget, is_capped ? scope->limits.evaluations : 0);
     *result = (SearchResult){.model_gap = NAN};
     return (SearchContext){.result = result,

@@ -13,7 +13,7 @@ typedef struct SearchContext {
     const Cluster *cluster;
     const SearchScope *scope;
     int32_t micro_batches; /* of the part in work: that of the scope, or one that plan_search() chose */
-    Budget budget;         /* no cap: the rounds of the default budget */
+    SearchBudget budget;   /* no cap: the rounds of the default budget */
     bool has_floor;        /* the plans that every budget has are among the candidates */
     int64_t most_climbed;  /* plans that a climb prices; 0: the budget alone limits it */
     double

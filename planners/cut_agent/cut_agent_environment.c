@@ -76,30 +76,30 @@ bool cut_agent_is_feasible(const ChainProblem *problem) {
 }
 
 /* A legal action by its cheapest estimate. */
-typedef struct Option {
+typedef struct CutAction {
     int32_t place, unit;
     double length;
-} Option;
+} CutAction;
 
-/* Keeps the `most` shortest options, in the order in which they were added. */
-typedef struct Options {
-    Option items[CUT_AGENT_CANDIDATES];
+/* Keeps the shortest actions, CUT_AGENT_CANDIDATES at most, in the order in which they were added. */
+typedef struct CutActions {
+    CutAction items[CUT_AGENT_CANDIDATES];
     int32_t count;
     double shortest;
-} Options;
+} CutActions;
 
-static void add_option(Options *options, Option option) {
-    if (option.length < options->shortest) options->shortest = option.length;
-    if (options->count == CUT_AGENT_CANDIDATES) {
+static void add_action(CutActions *actions, CutAction action) {
+    if (action.length < actions->shortest) actions->shortest = action.length;
+    if (actions->count == CUT_AGENT_CANDIDATES) {
         int32_t longest = 0;
-        for (int32_t k = 1; k < options->count; k++)
-            if (options->items[k].length > options->items[longest].length) longest = k;
-        if (options->items[longest].length <= option.length) return;
-        memmove(options->items + longest, options->items + longest + 1,
-                sizeof(Option) * (size_t)(options->count - longest - 1));
-        options->count--;
+        for (int32_t k = 1; k < actions->count; k++)
+            if (actions->items[k].length > actions->items[longest].length) longest = k;
+        if (actions->items[longest].length <= action.length) return;
+        memmove(actions->items + longest, actions->items + longest + 1,
+                sizeof(CutAction) * (size_t)(actions->count - longest - 1));
+        actions->count--;
     }
-    options->items[options->count++] = option;
+    actions->items[actions->count++] = action;
 }
 
 /* Returns features_balanced_length(), computed once. */
@@ -110,7 +110,7 @@ static double balanced_length(const CutAgentState *state, int32_t place, int32_t
 }
 
 /* Adds all legal ends of a stage on units up to `unit_end`. */
-static void add_ends(CutAgentState *state, int32_t unit_end, Options *options) {
+static void add_ends(CutAgentState *state, int32_t unit_end, CutActions *actions) {
     const ChainProblem *problem = state->problem;
     int32_t count = problem->chain->count, left = problem->stages - state->chosen;
     int32_t first = state->plan.places[state->chosen], unit = state->plan.units[state->chosen];
@@ -120,9 +120,9 @@ static void add_ends(CutAgentState *state, int32_t unit_end, Options *options) {
         ChainStage stage = chain_stage(problem, first, place, unit, unit_end);
         double rest = left > 1 ? balanced_length(state, place, unit_end, left - 1) : 0;
         double length = chain_length_with(problem, &stage, rest);
-        if (length <= radius * options->shortest)
-            add_option(options, (Option){.place = place, .unit = unit_end, .length = length});
-        else if (problem->micro_batches * stage.seconds > radius * options->shortest) break;
+        if (length <= radius * actions->shortest)
+            add_action(actions, (CutAction){.place = place, .unit = unit_end, .length = length});
+        else if (problem->micro_batches * stage.seconds > radius * actions->shortest) break;
         if (place == count) break;
     }
 }
@@ -144,15 +144,15 @@ static CutAgentRest *find_rest(const CutAgentState *state, int32_t place, int32_
     return *kept = rest;
 }
 
-static AmStatus make_candidate(CutAgentState *state, const Option *option, AmError *error) {
+static AmStatus make_candidate(CutAgentState *state, const CutAction *action, AmError *error) {
     const ChainProblem *problem = state->problem;
     int32_t left = problem->stages - state->chosen - 1;
     CutAgentCandidate *candidate = &state->candidates[state->candidate_count++];
-    candidate->place = option->place;
-    candidate->unit = option->unit;
-    candidate->stage = chain_stage(problem, state->plan.places[state->chosen], option->place,
-                                   state->plan.units[state->chosen], option->unit);
-    candidate->rest = find_rest(state, option->place, option->unit, left);
+    candidate->place = action->place;
+    candidate->unit = action->unit;
+    candidate->stage = chain_stage(problem, state->plan.places[state->chosen], action->place,
+                                   state->plan.units[state->chosen], action->unit);
+    candidate->rest = find_rest(state, action->place, action->unit, left);
     return candidate->rest ? AM_OK : am_fail_memory(error, sizeof(CutAgentRest));
 }
 
@@ -173,12 +173,12 @@ static AmStatus list_candidates(CutAgentState *state, AmError *error) {
     state->candidate_count = 0;
     if (left == 1) take_stage(state, problem->chain->count, problem->unit_count);
     if (left <= 1) return AM_OK;
-    Options options = {.shortest = INFINITY};
+    CutActions actions = {.shortest = INFINITY};
     for (int32_t end = state->plan.units[state->chosen] + 1; end <= problem->unit_count - left + 1; end++)
-        add_ends(state, end, &options);
-    for (int32_t k = 0; k < options.count; k++)
-        if (options.items[k].length <= radius * options.shortest)
-            TRY(make_candidate(state, &options.items[k], error));
+        add_ends(state, end, &actions);
+    for (int32_t k = 0; k < actions.count; k++)
+        if (actions.items[k].length <= radius * actions.shortest)
+            TRY(make_candidate(state, &actions.items[k], error));
     return AM_OK;
 }
 

@@ -38,11 +38,11 @@ typedef struct DeviceSearch {
     const Cluster *cluster;
     const SearchScope *scope;
     DeviceChoices choices;
-    int32_t best;     /* choice of the result */
-    int64_t reserved; /* evaluations that the first choice leaves to others */
-    double *seconds;  /* [choice] the shortest step so far; INFINITY: no plan, NAN: it was not tried */
-    double *bounds;   /* [choice] of its plans, 0: none, NAN: it is not known yet */
-    Budget budget;    /* search_user_budget() */
+    int32_t best;        /* choice of the result */
+    int64_t reserved;    /* evaluations that the first choice leaves to others */
+    double *seconds;     /* [choice] the shortest step so far; INFINITY: no plan, NAN: it was not tried */
+    double *bounds;      /* [choice] of its plans, 0: none, NAN: it is not known yet */
+    SearchBudget budget; /* search_user_budget() */
 } DeviceSearch;
 
 /* ---- one choice ---- */

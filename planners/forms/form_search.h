@@ -27,7 +27,7 @@ typedef struct FormSearch {
     SearchResult *result;
     PlanContext *primary; /* the module of its plan */
     /* search_user_budget(). A search that the limit of evaluations cut uses all that it might. */
-    Budget budget;
+    SearchBudget budget;
 } FormSearch;
 
 /* Searches the forms; if no plan fits, once more with optimizer state in the host's memory, in as many

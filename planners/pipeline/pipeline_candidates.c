@@ -17,7 +17,7 @@ enum { LEAST_CANDIDATES = 15, MOST_CANDIDATES = 72, LEAST_SINGLE_CHANGES = 20 };
 enum { INSTRUCTIONS_PRICED = 315000 };
 
 int64_t pipeline_evaluations_left(const PipelineCandidates *self) {
-    const Budget *budget = &self->budget;
+    const SearchBudget *budget = &self->budget;
     return budget->limit < INT64_MAX ? budget->limit - budget->used : INT64_MAX;
 }
 

@@ -144,7 +144,7 @@ AmStatus pipeline_one_stage_add_overrides(const SearchResult *single, PipelineCa
     const Plan *plan = is_best ? self->best->plan : NULL;
     if (!plan || plan->stage_count > 1 || plan->micro_batches > 1 || pipeline_must_stop(self)) return AM_OK;
     if (!budget_try_take(&self->budget, 1)) return AM_OK;
-    Budget part = budget_part(&self->budget);
+    SearchBudget part = budget_part(&self->budget);
     Plan *refined = ARENA_ARRAY(plans->arena, Plan, 1);
     if (!refined) return am_fail_memory(error, (int64_t)sizeof *refined);
     *refined = *plan;

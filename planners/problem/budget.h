@@ -1,8 +1,8 @@
-/* SearchLimits: the most that a search may use, in its scope. Budget: the count of what it has used.
+/* SearchLimits: the most that a search may use, in its scope. SearchBudget: the count of what it has used.
  *
  * Each search begins a budget from its limits, and each part gets limits from the rest of the budget:
  *
- *     SearchLimits -> budget_begin() -> Budget -> budget_share() -> SearchLimits of a part -> ...
+ *     SearchLimits -> budget_begin() -> SearchBudget -> budget_share() -> SearchLimits of a part -> ...
  *
  * A search prices plans in a sequence of parts. The size of each part depends on the module, the cluster and
  * the options, never on the cap. The cap only cuts the sequence: a search with a cap prices the first plans
@@ -14,7 +14,7 @@
  *
  * A part without options of its own has a budget, so that parts can work side by side:
  *
- *     Budget part = budget_part(&budget);               its cap is the remainder of the budget
+ *     SearchBudget part = budget_part(&budget);               its cap is the remainder of the budget
  *     ...                                               budget_take() before, `used` after evaluations
  *     budget_return(&budget, part.used, part.is_cut);
  *
@@ -45,36 +45,36 @@ typedef struct SearchLimits {
     double seconds; /* cap on time, 0: none */
 } SearchLimits;
 
-typedef struct Budget {
+typedef struct SearchBudget {
     int64_t used;    /* evaluations so far */
     int64_t limit;   /* `used` at the end of the part in work */
     int64_t cap;     /* `used` at most, if has_cap */
     bool has_cap;    /* false: `cap` is 0 */
     bool is_cut;     /* the cap, or a part's stop signal, has left out an evaluation: none may follow */
     StopSignal stop; /* the deadline of --seconds, and interrupts */
-} Budget;
+} SearchBudget;
 
 /* Returns the budget of a search that begins now: nothing used, the cap of the limits, and a deadline after
  * `share` of their time. `interrupted` ends it, too, or is NULL. */
-Budget budget_begin(const SearchLimits *limits, double share, const volatile sig_atomic_t *interrupted);
+SearchBudget budget_begin(const SearchLimits *limits, double share, const volatile sig_atomic_t *interrupted);
 /* Sets the cap of a part's limits to the evaluations that a budget has left. */
-void budget_share(SearchLimits *part, const Budget *budget);
+void budget_share(SearchLimits *part, const SearchBudget *budget);
 /* Sets a cap of evaluations; 0: none. */
-void budget_set_cap(Budget *budget, int64_t cap);
+void budget_set_cap(SearchBudget *budget, int64_t cap);
 /* Returns the evaluations that the cap leaves: INT64_MAX without a cap, perhaps below 0 with one. */
-int64_t budget_left(const Budget *budget);
+int64_t budget_left(const SearchBudget *budget);
 /* Returns how many of the next `wanted` evaluations the cap allows: none once the budget is cut. If they are
  * fewer than wanted, the budget is cut. The caller adds those that it makes to `used`. */
-int64_t budget_take(Budget *budget, int64_t wanted);
+int64_t budget_take(SearchBudget *budget, int64_t wanted);
 /* Returns whether the cap allows all of the next `wanted` evaluations; if not, the budget is cut. The caller
  * adds those that it makes to `used`. */
-bool budget_try_take(Budget *budget, int64_t wanted);
+bool budget_try_take(SearchBudget *budget, int64_t wanted);
 /* Returns whether the budget is cut or used up, or the stop signal is set. The limit of the part in work has
  * no effect. */
-bool budget_is_over(const Budget *budget);
+bool budget_is_over(const SearchBudget *budget);
 /* Returns the budget of a part: nothing used, the cap that is left, the same stop signal, no limit. */
-Budget budget_part(const Budget *budget);
+SearchBudget budget_part(const SearchBudget *budget);
 /* Adds the evaluations of a part to those used, and its cut. */
-void budget_return(Budget *budget, int64_t used, bool is_cut);
+void budget_return(SearchBudget *budget, int64_t used, bool is_cut);
 
 #endif

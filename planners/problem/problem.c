@@ -563,7 +563,7 @@ int32_t problem_storage_kinds(const StageProblem *problem, int32_t axis) {
 }
 
 bool problem_must_stop(const StageProblem *problem) {
-    const Budget *budget = &problem->budget;
+    const SearchBudget *budget = &problem->budget;
     bool is_complete =
         budget->used >= budget->limit || problem->priced.repeats >= BUDGET_REPEATS * budget->limit;
     return is_complete || budget_is_over(budget);

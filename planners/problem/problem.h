@@ -66,7 +66,7 @@ typedef struct StrictClassSets {
 typedef struct ProblemSettings {
     PlanSpace space;
     PlanConstraints constraints; /* other plans are not made, or take infinitely long */
-    Budget budget;
+    SearchBudget budget;
     SearchWatch *watch; /* receives each count and price; or NULL */
     Scratch *scratch;   /* which plans are priced in, shared with other problems; NULL: the problem's own */
 } ProblemSettings;
@@ -87,7 +87,7 @@ typedef struct StageProblem {
     Mesh mesh;
     const int32_t *devices;      /* mesh device -> cluster device */
     PlanConstraints constraints; /* those of the settings */
-    Budget budget;
+    SearchBudget budget;
     SearchWatch *watch; /* that of the settings */
     MeshPins pins;      /* constraints.pins on this mesh */
     PlanSpace space;

@@ -39,7 +39,7 @@ typedef struct SearchResult {
     Plan *plan;         /* pool_best() */
     BaselineResult baselines[BASELINE_COUNT];
     int64_t evaluations;
-    bool is_cut;             /* Budget.is_cut at the end of the search */
+    bool is_cut;             /* SearchBudget.is_cut at the end of the search */
     int64_t space_size;      /* SEARCHER_EXHAUSTIVE: plans in the space, else 0 */
     double bound_seconds;    /* SEARCHER_EXACT: no plan of the space takes less; else 0 */
     bool is_exact;           /* the result is the best plan of the space */

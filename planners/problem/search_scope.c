@@ -100,7 +100,7 @@ void search_limit_seconds(SearchScope *part, const StopSignal *stop) {
     part->limits.seconds = stop->deadline > 0 ? fmax(stop->deadline - clock_seconds(), 1e-3) : 0;
 }
 
-SearchScope search_part(const SearchScope *scope, const Budget *budget, int64_t size) {
+SearchScope search_part(const SearchScope *scope, const SearchBudget *budget, int64_t size) {
     SearchScope part = *scope;
     part.limits.evaluations = size;
     part.limits.is_default = false;
@@ -109,8 +109,8 @@ SearchScope search_part(const SearchScope *scope, const Budget *budget, int64_t 
     return part;
 }
 
-Budget search_user_budget(const SearchScope *scope) {
-    Budget budget = budget_begin(&scope->limits, 1, NULL);
+SearchBudget search_user_budget(const SearchScope *scope) {
+    SearchBudget budget = budget_begin(&scope->limits, 1, NULL);
     budget_set_cap(&budget, scope->limits.is_default ? 0 : scope->limits.evaluations);
     return budget;
 }

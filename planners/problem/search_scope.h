@@ -198,13 +198,13 @@ MicroBatchSettings search_micro_batching(const SearchRequest *request, int32_t m
  * whole space has its own, and with annealing where the searcher cuts pipelines alone. */
 SearchScope search_one_stage_part(const SearchScope *scope);
 /* Returns the scope of a part of `size` evaluations, within the rest of the caller's budget. */
-SearchScope search_part(const SearchScope *scope, const Budget *budget, int64_t size);
+SearchScope search_part(const SearchScope *scope, const SearchBudget *budget, int64_t size);
 /* Sets the time limit of a part to the time until the deadline; 0, none, without one. */
 void search_limit_seconds(SearchScope *part, const StopSignal *stop);
 
 /* Returns the user's limits as the budget of several searches from now on: no cap where the limit of
  * evaluations is a default. Interrupts are left to the searches. */
-Budget search_user_budget(const SearchScope *scope);
+SearchBudget search_user_budget(const SearchScope *scope);
 /* Returns whether a scope is the plan of a baseline with several stages. */
 bool search_is_pipeline_baseline(const SearchScope *scope);
 /* Returns whether a scope is the plan of a baseline with recomputation. */

@@ -133,7 +133,7 @@ void assignment_problem_close(AssignmentProblem *self) {
 
 AmStatus assignment_problem_teach(AssignmentProblem *self, int64_t evaluations, uint64_t seed,
                                   AmError *error) {
-    Budget *budget = &self->problem->budget;
+    SearchBudget *budget = &self->problem->budget;
     TRY(baseline_price_seeds(self->problem, error));
     budget->limit = budget->used + evaluations;
     AmStatus status = anneal_search(self->problem, seed, error);

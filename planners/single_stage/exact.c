@@ -212,7 +212,7 @@ static void exact_task(void *user, int32_t k) {
 static AmStatus branch_once(SingleStageSearch *self, ExactTasks *tasks, int64_t share, AmError *error) {
     int32_t unfinished[SEARCH_MOST_MESHES], count = 0;
     for (int32_t k = 0; k < self->problem_count; k++) {
-        Budget *budget = &self->problems[k]->budget;
+        SearchBudget *budget = &self->problems[k]->budget;
         if (isinf(tasks->tasks[k].open)) continue;
         unfinished[count++] = k;
         budget->limit = budget->used + share;

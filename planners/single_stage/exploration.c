@@ -178,7 +178,7 @@ static AmStatus run_all(Exploration *exploration, int32_t count, void (*run)(voi
     SingleStageSearch *self = exploration->search;
     int64_t wanted = 0, left = single_stage_left(self);
     for (int32_t k = 0; k < count; k++) {
-        Budget *budget = &self->problems[k]->budget;
+        SearchBudget *budget = &self->problems[k]->budget;
         budget_set_cap(budget, 0);
         if (budget->limit > budget->used) wanted += budget->limit - budget->used + MOST_OVERRUN;
     }
@@ -210,7 +210,7 @@ static void allow_evaluations(SingleStageSearch *self, int32_t count, int64_t sh
     int64_t left = self->budget.limit - single_stage_evaluations(self);
     if (left < 0) left = 0;
     for (int32_t k = 0; k < self->problem_count; k++) {
-        Budget *budget = &self->problems[k]->budget;
+        SearchBudget *budget = &self->problems[k]->budget;
         int64_t wanted = k < count ? share : rest, given = left < wanted ? left : wanted;
         budget->limit = budget->used + given;
         left -= given;
@@ -351,7 +351,7 @@ static AmStatus polish_others(SingleStageSearch *self, AmError *error) {
     double most = near * plan_price_score(&self->problems[0]->best.price);
     for (int32_t k = 0; k < self->problem_count && !self->budget.is_cut; k++) {
         StageProblem *problem = self->problems[k];
-        Budget *budget = &problem->budget;
+        SearchBudget *budget = &problem->budget;
         if (!problem->best.is_known || plan_price_score(&problem->best.price) > most) continue;
         budget->limit = budget->used + self->budget.limit - single_stage_evaluations(self);
         if (!single_stage_cap(self, problem)) break;

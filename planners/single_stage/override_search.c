@@ -270,7 +270,7 @@ static AmStatus list_open(void *user, int32_t *count, AmError *error) {
 
 static AmStatus make_trial(void *user, int32_t move, ClimbMove *made, AmError *error) {
     OverrideSearch *self = user;
-    Budget *budget = &self->problem->budget;
+    SearchBudget *budget = &self->problem->budget;
     const ShardingGraphChange *change = &self->changes[move];
     if (self->is_done[move]) return AM_OK;
     *made = CLIMB_FULL;
@@ -465,7 +465,7 @@ static AmStatus take_stage(Plan *plan, const PlanStage *stage, Arena *arena, con
     return status;
 }
 
-AmStatus plan_add_overrides(Plan *plan, Budget *budget, Arena *arena, const PlanContext *context,
+AmStatus plan_add_overrides(Plan *plan, SearchBudget *budget, Arena *arena, const PlanContext *context,
                             const Cluster *cluster, const SearchScope *scope, OverrideExtent extent,
                             AmError *error) {
     const SearchRequest *request = scope->request;

@@ -36,7 +36,7 @@ int64_t override_evaluations(const SearchScope *scope, int64_t limit);
 
 /* Adds overrides to a simulated plan of one stage and one micro-batch. `budget`: a part of the caller's,
  * whose limit is lowered to the overrides' share of such a search. The plan is simulated anew. */
-AmStatus plan_add_overrides(Plan *plan, Budget *budget, Arena *arena, const PlanContext *context,
+AmStatus plan_add_overrides(Plan *plan, SearchBudget *budget, Arena *arena, const PlanContext *context,
                             const Cluster *cluster, const SearchScope *scope, OverrideExtent extent,
                             AmError *error);
 

@@ -154,7 +154,7 @@ static AmStatus climb_plan(SingleStageSearch *self, Plan **plan, AmError *error)
     climb->cluster = self->cluster;
     climb->scope = self->scope;
     climb->keeps_micro_batches = true;
-    climb->budget = (Budget){.stop = self->budget.stop};
+    climb->budget = (SearchBudget){.stop = self->budget.stop};
     if (self->budget.has_cap) budget_set_cap(&climb->budget, single_stage_left(self));
     TRY(plan_climb_open(climb, self->arena, error));
     AmStatus status = plan_climb(plan, climb, 0, self->arena, error);

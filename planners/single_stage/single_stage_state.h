@@ -71,7 +71,7 @@ typedef struct SingleStageSearch {
     /* -- the work -- */
     /* `used`: evaluations beside those of the problems, which count their own. `limit`: of both at the end of
      * the round, before overrides and shares. */
-    Budget budget;
+    SearchBudget budget;
     SingleStageRounds rounds;
     SingleStageShares shares;
     SingleStageClimbs climbs;

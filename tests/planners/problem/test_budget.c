@@ -11,7 +11,7 @@
 enum { MOST = 64 };
 
 /* Prices the numbers of a part in batches of three, up to its limit. */
-static void price_part(Budget *part, int32_t first, int32_t *log, int32_t *count) {
+static void price_part(SearchBudget *part, int32_t first, int32_t *log, int32_t *count) {
     while (part->used < part->limit && !budget_is_over(part)) {
         int64_t taken = budget_take(part, part->limit - part->used < 3 ? part->limit - part->used : 3);
         for (int64_t k = 0; k < taken; k++) log[(*count)++] = first + (int32_t)part->used++;
@@ -20,15 +20,15 @@ static void price_part(Budget *part, int32_t first, int32_t *log, int32_t *count
 
 /* Prices a sequence of four parts with a cap (0: none); the second is a nested part of the first. */
 static int32_t price_all(int64_t cap, int32_t *log) {
-    Budget whole = {0};
+    SearchBudget whole = {0};
     int32_t count = 0;
     budget_set_cap(&whole, cap);
     for (int32_t k = 0; k < 4 && !budget_is_over(&whole); k++) {
-        Budget part = budget_part(&whole);
+        SearchBudget part = budget_part(&whole);
         part.limit = 5 + k;
         price_part(&part, 100 * k, log, &count);
         if (k == 0) {
-            Budget nested = budget_part(&part);
+            SearchBudget nested = budget_part(&part);
             nested.limit = 4;
             price_part(&nested, 50, log, &count);
             budget_return(&part, nested.used, nested.is_cut);
@@ -52,7 +52,7 @@ static void test_larger_caps_price_a_superset(void **state) {
 
 static void test_nothing_follows_a_cut(void **state) {
     (void)state;
-    Budget budget = {0};
+    SearchBudget budget = {0};
     budget_set_cap(&budget, 5);
     assert_true(budget_try_take(&budget, 5));
     budget.used = 3;
@@ -66,11 +66,11 @@ static void test_nothing_follows_a_cut(void **state) {
 /* A part of a budget that is used up has a cap of zero, which differs from none. */
 static void test_parts_keep_an_empty_cap(void **state) {
     (void)state;
-    Budget budget = {.used = 7};
+    SearchBudget budget = {.used = 7};
     assert_false(budget_part(&budget).has_cap);
     assert_int_equal(budget_left(&budget), INT64_MAX);
     budget_set_cap(&budget, 6);
-    Budget part = budget_part(&budget);
+    SearchBudget part = budget_part(&budget);
     assert_true(part.has_cap && part.used == 0 && budget_left(&part) == 0);
     assert_true(budget_is_over(&part));
 }
@@ -78,13 +78,13 @@ static void test_parts_keep_an_empty_cap(void **state) {
 static void test_stop_signals_end_budgets(void **state) {
     (void)state;
     volatile sig_atomic_t flag = 0;
-    Budget budget = {.stop.interrupted = &flag};
+    SearchBudget budget = {.stop.interrupted = &flag};
     assert_false(budget_is_over(&budget));
     stop_flag_set(&flag);
     assert_true(budget_is_over(&budget));
-    Budget part = budget_part(&budget);
+    SearchBudget part = budget_part(&budget);
     assert_true(budget_is_over(&part));
-    budget = (Budget){.stop.deadline = 1e-9};
+    budget = (SearchBudget){.stop.deadline = 1e-9};
     assert_true(budget_is_over(&budget));
 }
 
