@@ -18,9 +18,9 @@ from .exporter import export
 from .hints import devices, pin, replicate, sharding, split, stage, value
 from .layers import LayerStack
 from .operators import compiler_options
-from .pipelines import run
 from .planning import constrain, place, plan, shardings
 from .recomputation import checkpoint
+from .running import run
 
 __all__ = ["LayerStack", "checkpoint", "compiler_options", "constrain", "devices", "export", "pin", "place", "plan",
            "replicate", "run", "sharding", "shardings", "split", "stage"]

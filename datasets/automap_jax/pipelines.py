@@ -36,12 +36,10 @@ from .functions import Function
 from .layers import Layers
 from .mixing import local_rows, mixing_operator
 from .operators import CHEAP, FOLDS, SUMS, key_of
-from .one_program import OneProgram, is_one_program
 from .planning import STAGES as FORMAT
 from .planning import specs_of
 from .recomputation import recomputed_of, warn_of_lost
 from .step_graph import Constant, Graph, depending_results, numbers, users_of
-from .steps import Step
 
 
 class Partition:
@@ -742,33 +740,3 @@ class DataSlice:
 
     def on(self, part):
         return jax.device_put(self.array, self.run.sharding(part, self.spec, self.array.shape))
-
-
-def run(document, step, example_arguments, devices=None, donate=False):
-    """The step under a plan: a function of the step's arguments that gives its results. Plans of one stage and one
-    micro-batch without recomputation are one program, all others one for each part and pass.
-
-    document           what `automap export --format jax` wrote, parsed
-    example_arguments  arguments of the step, a whole batch among them
-    devices            JAX devices by their number in the cluster; default jax.devices()
-    donate             the state that the step replaces is overwritten, as by donate_argnums, if it is on its devices
-
-    Objects of NNX among the arguments are updated in place. Modules of Equinox keep their static leaves.
-    """
-    if Step(step, example_arguments).is_plain:
-        return run_arrays(document, step, example_arguments, devices, donate)
-    example = traced_step(step, example_arguments, None)
-    arrays = run_arrays(document, example.function(None), example.step.arguments, devices, donate)
-    filtered = example.step.filtered
-
-    def run_objects(*arguments):
-        call = Step(step, arguments, scalars_static=filtered).call
-        return example.step.finished(arrays(*call.trees), call)
-
-    return run_objects
-
-
-def run_arrays(document, step, example_arguments, devices, donate):
-    """The same for a step whose arguments are trees of arrays."""
-    kind = OneProgram if is_one_program(document) else Run
-    return kind(document, step, example_arguments, devices, donate)

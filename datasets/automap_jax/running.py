@@ -1,0 +1,31 @@
+"""Runs a step under a plan: `automap_jax.run`."""
+
+from .exporter import traced_step
+from .one_program import OneProgram, is_one_program
+from .pipelines import Run
+from .steps import Step
+
+
+def run(document, step, example_arguments, devices=None, donate=False):
+    """The step under a plan: a function of the step's arguments that gives its results. Plans of one stage and one
+    micro-batch without recomputation are one program, all others one for each part and pass.
+
+    document           what `automap export --format jax` wrote, parsed
+    example_arguments  arguments of the step, a whole batch among them
+    devices            JAX devices by their number in the cluster; default jax.devices()
+    donate             the state that the step replaces is overwritten, as by donate_argnums, if it is on its devices
+
+    Objects of NNX among the arguments are updated in place. Modules of Equinox keep their static leaves.
+    """
+    kind = OneProgram if is_one_program(document) else Run
+    if Step(step, example_arguments).is_plain:
+        return kind(document, step, example_arguments, devices, donate)
+    example = traced_step(step, example_arguments, None)
+    arrays = kind(document, example.function(None), example.step.arguments, devices, donate)
+    filtered = example.step.filtered
+
+    def run_objects(*arguments):
+        call = Step(step, arguments, scalars_static=filtered).call
+        return example.step.finished(arrays(*call.trees), call)
+
+    return run_objects
