@@ -29,6 +29,7 @@ class Function:
         self.outputs = sorted(wanted)
 
         self.sums, self.donated, self.dropped, self.compiled = sorted(sums), set(), set(), {}
+        self.placed = dict(placed)
         self.folds = {value: FOLDS[node.primitive.name] for node in nodes for value in node.outputs
                       if node.primitive.name in FOLDS}
         self.folds |= {value: lambda _, latest: latest for value in invariant}

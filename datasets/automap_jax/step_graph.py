@@ -32,7 +32,7 @@ class Graph:
     """A jaxpr with all calls inlined, and without what no output needs. Graphs of one step have equal numbers."""
 
     def __init__(self, closed):
-        self.nodes, self.shapes = [], []
+        self.nodes, self.shapes, self.dtypes = [], [], []
         self.inputs = [self.add(variable.aval) for variable in closed.jaxpr.invars]
         environment = dict(zip(closed.jaxpr.invars, self.inputs))
         environment |= dict(zip(closed.jaxpr.constvars, map(Constant, closed.consts)))
@@ -41,6 +41,7 @@ class Graph:
 
     def add(self, aval):
         self.shapes.append(getattr(aval, "shape", ()))
+        self.dtypes.append(getattr(aval, "dtype", None))
         return len(self.shapes) - 1
 
     def walk(self, jaxpr, environment):
