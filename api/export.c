@@ -177,7 +177,7 @@ AmStatus export_options_check(const AmOptions *options, AmError *error) {
     return format ? read_settings(&self, format, options, error) : AM_OK;
 }
 
-AmStatus am_export(const AmPlan *plan, const char *format, const AmOptions *options,
+AmStatus am_export(const AmPlan *plan, const char *target, const AmOptions *options,
                    const AmCallbacks *callbacks, char **text, size_t *bytes, AmError *error) {
     AmCallbacks own;
     AmStatus status;
@@ -186,10 +186,10 @@ AmStatus am_export(const AmPlan *plan, const char *format, const AmOptions *opti
     TRY(api_require(text, "text", error));
     *text = NULL;
     TRY(api_require(plan, "plan", error));
-    TRY(api_require(format, "format", error));
+    TRY(api_require(target, "target", error));
     TRY(api_check_options(options, AM_COMMAND_EXPORT, error));
     TRY(api_copy_callbacks(&own, callbacks, error));
-    TRY(read_settings(&self, format, options, error));
+    TRY(read_settings(&self, target, options, error));
     API_IN_C_LOCALE(status, export_plan(&self, options, text, bytes, error), error);
     arena_free(&self.arena);
     return status;

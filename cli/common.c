@@ -72,12 +72,13 @@ AmStatus cli_report(const Cli *cli, AmCommand command, const AmCallbacks *callba
     const AmCallbacks own = cli_callbacks(cli);
     AmOptions *options = NULL;
     char *text;
+    size_t bytes;
     AmStatus status = cli_api_options(cli, command, &options, error);
     if (status == AM_OK)
-        status = am_report(command, cli->arguments, cli->argument_count, options, cli_format(cli),
-                           callbacks ? callbacks : &own, &text, error);
+        status = am_report(command, cli->arguments, cli->argument_count, cli_format(cli), options,
+                           callbacks ? callbacks : &own, &text, &bytes, error);
     am_options_free(options);
-    return status == AM_OK ? cli_output_buffer(cli, text, strlen(text), error) : status;
+    return status == AM_OK ? cli_output_buffer(cli, text, bytes, error) : status;
 }
 
 void cli_append_command(const Cli *cli, Text *text) {

@@ -23,6 +23,9 @@
  * needs its handle alone. All other handles may be shared. A plan counts as a use of its module in
  * calls that state it.
  *
+ * Arguments have one order: the handle that the call makes, handles and files that it reads, format, options,
+ * callbacks, texts or facts that it returns, and `error` as the last one.
+ *
  * Numbers in files have a decimal point in every locale.
  */
 #ifndef AUTOMAP_H
@@ -216,7 +219,7 @@ typedef struct AmParameter {
     int32_t output;            /* index of the output that updates it, or -1 */
 } AmParameter;
 /* Describes a parameter. AM_ERROR_USAGE: there is no parameter of this number. */
-AM_API AmStatus am_module_parameter(const AmModule *module, int32_t number, AmParameter *parameter,
+AM_API AmStatus am_module_parameter(const AmModule *module, int32_t number, AmParameter *facts,
                                     AmError *error);
 /* Checks a target ("megatron"). AM_ERROR_INFEASIBLE, with the reason: it can run no plan of the module. */
 AM_API AmStatus am_module_check_target(const AmModule *module, const char *target, AmError *error);
@@ -345,10 +348,11 @@ AM_API AmStatus am_plan_baseline(const AmPlan *plan, int32_t k, AmBaseline *fact
  *     AM_COMMAND_PUBLISHED  RUNS.csv: predictions beside measured runs
  *     AM_COMMAND_AGENT_EVALUATE  AGENT [FILE...]: the agent beside the exact optimum
  *
- * As text or JSON, NUL-terminated; the caller frees *text. Any number of calls at the same time. */
-AM_API AmStatus am_report(AmCommand command, const char *const *files, int32_t file_count,
-                          const AmOptions *options, AmFormat format, const AmCallbacks *callbacks,
-                          char **text, AmError *error);
+ * As text or JSON, NUL-terminated; the caller frees *text. `bytes` may be NULL. Any number of calls at the
+ * same time. */
+AM_API AmStatus am_report(AmCommand command, const char *const *files, int32_t file_count, AmFormat format,
+                          const AmOptions *options, const AmCallbacks *callbacks, char **text, size_t *bytes,
+                          AmError *error);
 /* Trains an agent, or writes problems that train it, to the file `path`. The command of the options selects:
  *
  *     AM_COMMAND_AGENT_TRAIN         no file: the agent that cuts pipelines
@@ -357,20 +361,17 @@ AM_API AmStatus am_report(AmCommand command, const char *const *files, int32_t f
  *
  * on_message and on_episode report in a thread of the training. AM_INTERRUPTED: stopped; the agent so far is
  * in the file. Any number of calls at the same time. */
-AM_API AmStatus am_agent_write(const AmOptions *options, const char *const *files, int32_t file_count,
-                               const char *path, const AmCallbacks *callbacks, AmError *error);
+AM_API AmStatus am_agent_write(const char *const *files, int32_t file_count, const char *path,
+                               const AmOptions *options, const AmCallbacks *callbacks, AmError *error);
 /* Finds the file of roles that am_module_read() takes beside a module; NULL: none. The caller frees *path. */
 AM_API AmStatus am_roles_path(const char *module_path, char **path, AmError *error);
 /* Writes a module in another encoding: the suffix of `output` selects binary, JSON or text (.hlo.pb,
  * .hlo.json, .hlo.txt; each also .gz or .zst). A folder of checkpoints becomes one file of arrays,
- * .safetensors or .npz. */
-AM_API AmStatus am_convert(const char *input, const char *output, const AmCallbacks *callbacks,
-                           AmError *error);
-/* As am_convert(), with options of AM_COMMAND_CONVERT; NULL: none. "mixed-precision" "bf16" writes a module
- * whose matrix products and convolutions compute in bf16, while parameters and outputs keep their types. The
- * file of roles goes with it, where `output` is a model.* in another folder. AM_ERROR_INPUT: no product of
- * f32 is outside the optimizer. */
-AM_API AmStatus am_rewrite(const char *input, const char *output, const AmOptions *options,
+ * .safetensors or .npz. `options`: NULL, or those of AM_COMMAND_CONVERT. "mixed-precision" "bf16" writes a
+ * module whose matrix products and convolutions compute in bf16, while parameters and outputs keep their
+ * types. The file of roles goes with it, where `output` is a model.* in another folder. AM_ERROR_INPUT: no
+ * product of f32 is outside the optimizer. */
+AM_API AmStatus am_convert(const char *input, const char *output, const AmOptions *options,
                            const AmCallbacks *callbacks, AmError *error);
 
 /* ---- simulation ---- */
@@ -451,12 +452,12 @@ AM_API AmStatus am_compare(const AmPlan *plan, const AmCluster *cluster, AmForma
 
 /* ---- export ---- */
 
-/* Writes the plan for another system. `format` is "jax", "torch" or "automap", which give JSON, or "hlo",
+/* Writes the plan for another system. `target` is "jax", "torch" or "automap", which give JSON, or "hlo",
  * "shardy", "megatron" or "torchtitan", which give text unless the option "json" is set. "dtensor" is an
  * alias of "torch". The result is NUL-terminated; the caller frees *text. `bytes` may be NULL.
  * AM_ERROR_INFEASIBLE: the other system cannot hold the same plan; the text has the reason. Alone: the plan's
  * module. */
-AM_API AmStatus am_export(const AmPlan *plan, const char *format, const AmOptions *options,
+AM_API AmStatus am_export(const AmPlan *plan, const char *target, const AmOptions *options,
                           const AmCallbacks *callbacks, char **text, size_t *bytes, AmError *error);
 
 /* ---- run ---- */

@@ -203,8 +203,8 @@ static AmStatus run(ApiWork *work, AmError *error) {
     return cut_agent_file_write(call->path, (uint64_t)seed, (int32_t)count, call->stop, error);
 }
 
-AmStatus am_agent_write(const AmOptions *options, const char *const *files, int32_t file_count,
-                        const char *path, const AmCallbacks *callbacks, AmError *error) {
+AmStatus am_agent_write(const char *const *files, int32_t file_count, const char *path,
+                        const AmOptions *options, const AmCallbacks *callbacks, AmError *error) {
     AmCallbacks own;
     api_begin(error);
     TRY(api_require(options, "options", error));

@@ -1,7 +1,7 @@
 /* Calls that need no handle.
  *
- * am_report() runs the report of a command on files: `kinds` has a function for each. am_convert() and
- * am_rewrite() write a module in another encoding, am_roles_path() finds the file of roles beside a module,
+ * am_report() runs the report of a command on files: `kinds` has a function for each. am_convert() writes a
+ * module in another encoding, am_roles_path() finds the file of roles beside a module,
  * and am_features() lists the parts of this build.
  */
 #define _XOPEN_SOURCE 700
@@ -62,8 +62,9 @@ static AmStatus run_report(ApiWork *work, AmError *error) {
     return job->kind->run(&job->text, &job->call, error);
 }
 
-AmStatus am_report(AmCommand command, const char *const *files, int32_t file_count, const AmOptions *options,
-                   AmFormat format, const AmCallbacks *callbacks, char **text, AmError *error) {
+AmStatus am_report(AmCommand command, const char *const *files, int32_t file_count, AmFormat format,
+                   const AmOptions *options, const AmCallbacks *callbacks, char **text, size_t *bytes,
+                   AmError *error) {
     AmCallbacks own;
     AmStatus status;
     api_begin(error);
@@ -85,10 +86,10 @@ AmStatus am_report(AmCommand command, const char *const *files, int32_t file_cou
                      .text = {.is_styled = format == AM_FORMAT_TERMINAL}};
     ApiWork work = {.callbacks = &own, .run = run_report, .user = &job};
     status = api_work_run(&work, 0, error);
-    return api_end_text(status, text, NULL, &job.text, error);
+    return api_end_text(status, text, bytes, &job.text, error);
 }
 
-/* ---- am_convert and am_rewrite ---- */
+/* ---- am_convert ---- */
 
 /* Writes a checkpoint as one file of arrays. */
 static AmStatus convert_checkpoint(const char *input, const char *output, const ReportCall *call,
@@ -175,7 +176,7 @@ static AmStatus convert(const char *input, const char *output, const ReportCall 
     return status;
 }
 
-AmStatus am_rewrite(const char *input, const char *output, const AmOptions *options,
+AmStatus am_convert(const char *input, const char *output, const AmOptions *options,
                     const AmCallbacks *callbacks, AmError *error) {
     AmCallbacks own;
     AmStatus status;
@@ -187,10 +188,6 @@ AmStatus am_rewrite(const char *input, const char *output, const AmOptions *opti
     const ReportCall call = {.files = &input, .file_count = 1, .options = options, .callbacks = &own};
     API_IN_C_LOCALE(status, convert(input, output, &call, error), error);
     return status;
-}
-
-AmStatus am_convert(const char *input, const char *output, const AmCallbacks *callbacks, AmError *error) {
-    return am_rewrite(input, output, NULL, callbacks, error);
 }
 
 /* ---- facts ---- */

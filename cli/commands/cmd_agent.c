@@ -45,7 +45,7 @@ static AmStatus write_agent(const Cli *cli, AmCommand command, AmError *error) {
                                    .on_message = note,
                                    .on_episode = add_line,
                                    .cancel = is_training ? cli_catch_interrupts() : NULL};
-    status = am_agent_write(options, cli->arguments, cli->argument_count, path, &callbacks, error);
+    status = am_agent_write(cli->arguments, cli->argument_count, path, options, &callbacks, error);
     search_progress_close(&self.progress);
     if ((status == AM_OK || status == AM_INTERRUPTED) && self.log.data) fputs(self.log.data, stdout);
     if (status == AM_INTERRUPTED && error) {

@@ -9,7 +9,7 @@ static AmStatus run(const Cli *cli, AmError *error) {
     if (!path) return am_fail(error, AM_ERROR_USAGE, "", "expected MODEL OUT; see automap convert --help");
     AmOptions *given = NULL;
     TRY(cli_api_options(cli, AM_COMMAND_CONVERT, &given, error));
-    AmStatus status = am_rewrite(cli->arguments[0], path, given, &callbacks, error);
+    AmStatus status = am_convert(cli->arguments[0], path, given, &callbacks, error);
     am_options_free(given);
     return status;
 }

@@ -160,7 +160,6 @@ def export(plan: Plan, format: str, *, on_message: OnMessage | None = None, **op
     text, size = ctypes.c_char_p(), ctypes.c_size_t()
     with Call(c.AM_COMMAND_EXPORT, options, on_message=on_message) as call, plan._module_handle.alone:
         try:
-            # The options and callbacks stand before the text.
             if (
                 call.status(lib.am_export, parent.pointer, bytes_of(format), after=(byref(text), byref(size)))
                 != c.AM_OK
@@ -187,16 +186,13 @@ def report(
         raise ValueError(f"{command!r}: no report (expected one of {', '.join(REPORTS)})")
     names = (ctypes.c_char_p * len(files))(*map(bytes_of, files))
     format = c.AM_FORMAT_JSON if as_json else c.AM_FORMAT_TEXT
-    text = ctypes.c_char_p()
-
-    def call_report(options: Any, callbacks: Any, *after: Any) -> Any:
-        return lib.am_report(COMMANDS[command], names, len(files), options, format, callbacks, *after)
-
+    text, size = ctypes.c_char_p(), ctypes.c_size_t()
+    given = COMMANDS[command], names, len(files), format
     with Call(COMMANDS[command], options, on_message=on_message) as call:
         try:
-            if call.status(call_report, after=(byref(text),)) != c.AM_OK:
+            if call.status(lib.am_report, *given, after=(byref(text), byref(size))) != c.AM_OK:
                 call.raise_interrupt()
-            return text_of(text.value)
+            return text_of(ctypes.string_at(text, size.value))
         finally:
             lib.am_free(text)
 
@@ -207,7 +203,7 @@ def convert(
     """Writes a module in another encoding, or a folder of checkpoints as one file of arrays: the suffix of the
     target selects it, as in `automap convert`. mixed_precision="bf16" rewrites the module."""
     with Call(c.AM_COMMAND_CONVERT, options, on_message=on_message) as call:
-        if call.status(lib.am_rewrite, bytes_of(source), bytes_of(target)) != c.AM_OK:
+        if call.status(lib.am_convert, bytes_of(source), bytes_of(target)) != c.AM_OK:
             call.raise_interrupt()
 
 

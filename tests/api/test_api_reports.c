@@ -22,7 +22,7 @@ static char *report_of(AmCommand command, const char *key, const char *value, Am
     char *text = NULL;
     assert_int_equal(am_options_new(&options, command, &error), AM_OK);
     if (key && am_options_set(options, key, value, &error) != AM_OK) fail_msg("%s", error.text);
-    if (am_report(command, files, 1, options, format, NULL, &text, &error) != AM_OK)
+    if (am_report(command, files, 1, format, options, NULL, &text, NULL, &error) != AM_OK)
         fail_msg("%s", error.text);
     assert_non_null(text);
     am_options_free(options);
@@ -56,18 +56,19 @@ static void test_refusals(void **state) {
     AmOptions *options;
     AmError error;
     char *text;
-    assert_int_equal(am_report(AM_COMMAND_RUN, files, 1, NULL, AM_FORMAT_TEXT, NULL, &text, &error),
+    assert_int_equal(am_report(AM_COMMAND_RUN, files, 1, AM_FORMAT_TEXT, NULL, NULL, &text, NULL, &error),
                      AM_ERROR_USAGE);
-    assert_int_equal(am_report(AM_COMMAND_INFO, files, 2, NULL, AM_FORMAT_TEXT, NULL, &text, &error),
+    assert_int_equal(am_report(AM_COMMAND_INFO, files, 2, AM_FORMAT_TEXT, NULL, NULL, &text, NULL, &error),
                      AM_ERROR_USAGE);
     assert_non_null(strstr(error.text, "file_count 2"));
-    assert_int_equal(am_report(AM_COMMAND_INFO, files + 1, 1, NULL, AM_FORMAT_TEXT, NULL, &text, &error),
-                     AM_ERROR_INPUT);
+    assert_int_equal(
+        am_report(AM_COMMAND_INFO, files + 1, 1, AM_FORMAT_TEXT, NULL, NULL, &text, NULL, &error),
+        AM_ERROR_INPUT);
     assert_null(text);
-    assert_int_equal(am_report(AM_COMMAND_INFO, files, 1, NULL, AM_FORMAT_HTML, NULL, &text, &error),
+    assert_int_equal(am_report(AM_COMMAND_INFO, files, 1, AM_FORMAT_HTML, NULL, NULL, &text, NULL, &error),
                      AM_ERROR_USAGE);
     assert_int_equal(am_options_new(&options, AM_COMMAND_GROUPS, &error), AM_OK);
-    assert_int_equal(am_report(AM_COMMAND_INFO, files, 1, options, AM_FORMAT_TEXT, NULL, &text, &error),
+    assert_int_equal(am_report(AM_COMMAND_INFO, files, 1, AM_FORMAT_TEXT, options, NULL, &text, NULL, &error),
                      AM_ERROR_USAGE);
     assert_string_equal(error.text,
                         "options: expected those of AM_COMMAND_INFO, got those of AM_COMMAND_GROUPS");
@@ -92,7 +93,7 @@ static void test_conversion(void **state) {
     char *roles;
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/step.hlo.txt", folder);
-    assert_int_equal(am_convert(MODEL, path, NULL, &error), AM_OK);
+    assert_int_equal(am_convert(MODEL, path, NULL, NULL, &error), AM_OK);
     assert_int_equal(am_roles_path(path, &roles, &error), AM_OK);
     assert_null(roles);
     assert_int_equal(am_roles_path(MODEL, &roles, &error), AM_OK);
@@ -105,7 +106,7 @@ static void test_conversion(void **state) {
     am_free(roles);
     assert_int_equal(unlink(path), 0);
     snprintf(path, sizeof path, "%s/step.unknown", folder);
-    assert_int_not_equal(am_convert(MODEL, path, NULL, &error), AM_OK);
+    assert_int_not_equal(am_convert(MODEL, path, NULL, NULL, &error), AM_OK);
     assert_int_equal(rmdir(folder), 0);
 }
 
@@ -124,8 +125,8 @@ static void test_mixed_precision(void **state) {
     assert_int_equal(am_options_set(options, "mixed_precision", "f16", &error), AM_ERROR_USAGE);
     assert_int_equal(am_options_set(options, "mixed_precision", "bf16", &error), AM_OK);
     assert_int_equal(am_options_new(&others, AM_COMMAND_INFO, &error), AM_OK);
-    assert_int_equal(am_rewrite(MODEL, path, others, NULL, &error), AM_ERROR_USAGE);
-    assert_int_equal(am_rewrite(MODEL, path, options, NULL, &error), AM_OK);
+    assert_int_equal(am_convert(MODEL, path, others, NULL, &error), AM_ERROR_USAGE);
+    assert_int_equal(am_convert(MODEL, path, options, NULL, &error), AM_OK);
     assert_int_equal(am_roles_path(path, &roles, &error), AM_OK);
     assert_non_null(roles);
     assert_int_equal(am_module_read(&first, MODEL, NULL, &error), AM_OK);
@@ -135,7 +136,7 @@ static void test_mixed_precision(void **state) {
         assert_int_equal(am_module_parameter(second, p, &parameter, &error), AM_OK);
         assert_string_not_equal(parameter.type, "bf16");
     }
-    assert_int_equal(am_rewrite(path, path, options, NULL, &error), AM_ERROR_INPUT);
+    assert_int_equal(am_convert(path, path, options, NULL, &error), AM_ERROR_INPUT);
     assert_int_equal(unlink(path) + unlink(roles) + rmdir(folder), 0);
     am_free(roles);
     am_module_free(first);
@@ -163,7 +164,7 @@ static void test_clusters(void **state) {
     assert_int_equal(am_options_set(options, "between", "x", &error), AM_OK);
     assert_int_equal(am_cluster_open(&cluster, "C", options, NULL, &error), AM_ERROR_USAGE);
     am_options_free(options);
-    assert_int_equal(am_report(AM_COMMAND_CLUSTER, NULL, 0, NULL, AM_FORMAT_TEXT, NULL, &text, &error),
+    assert_int_equal(am_report(AM_COMMAND_CLUSTER, NULL, 0, AM_FORMAT_TEXT, NULL, NULL, &text, NULL, &error),
                      AM_OK);
     assert_non_null(strstr(text, "h100:N"));
     am_free(text);
@@ -228,20 +229,21 @@ static void test_agents(void **state) {
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/arrays.npz", folder);
     assert_int_equal(am_options_new(&options, AM_COMMAND_AGENT_TRAIN, &error), AM_OK);
-    assert_int_equal(am_agent_write(options, files, 1, path, NULL, &error), AM_ERROR_USAGE);
-    assert_int_equal(am_agent_write(options, NULL, 0, "agent.txt", NULL, &error), AM_ERROR_USAGE);
+    assert_int_equal(am_agent_write(files, 1, path, options, NULL, &error), AM_ERROR_USAGE);
+    assert_int_equal(am_agent_write(NULL, 0, "agent.txt", options, NULL, &error), AM_ERROR_USAGE);
     am_options_free(options);
     assert_int_equal(am_options_new(&options, AM_COMMAND_AGENT_GENERATE, &error), AM_OK);
     assert_int_equal(am_options_set(options, "count", "1", &error), AM_OK);
-    if (am_agent_write(options, NULL, 0, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
+    if (am_agent_write(NULL, 0, path, options, NULL, &error) != AM_OK) fail_msg("%s", error.text);
     am_options_free(options);
     assert_int_equal(am_options_new(&options, AM_COMMAND_AGENT_EVALUATE, &error), AM_OK);
     assert_int_equal(am_options_set(options, "width", "1", &error), AM_OK);
-    if (am_report(AM_COMMAND_AGENT_EVALUATE, files, 2, options, AM_FORMAT_JSON, NULL, &text, &error) != AM_OK)
+    if (am_report(AM_COMMAND_AGENT_EVALUATE, files, 2, AM_FORMAT_JSON, options, NULL, &text, NULL, &error) !=
+        AM_OK)
         fail_msg("%s", error.text);
     assert_non_null(strstr(text, "\"space\":\"chain\""));
     am_free(text);
-    assert_int_equal(am_agent_write(options, NULL, 0, path, NULL, &error), AM_ERROR_USAGE);
+    assert_int_equal(am_agent_write(NULL, 0, path, options, NULL, &error), AM_ERROR_USAGE);
     am_options_free(options);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(rmdir(folder), 0);
