@@ -323,3 +323,14 @@ void arena_free(Arena *arena) {
     }
     *arena = (Arena){.limit = arena->limit};
 }
+
+void arena_join(Arena *arena, Arena *other) {
+    ArenaBlock **oldest = &arena->blocks, **last_spare = &arena->spare;
+    while (*oldest) oldest = &(*oldest)->older;
+    while (*last_spare) last_spare = &(*last_spare)->older;
+    *oldest = other->blocks;
+    *last_spare = other->spare;
+    arena->used += other->used;
+    arena->failed |= other->failed;
+    *other = (Arena){.limit = other->limit};
+}

@@ -40,6 +40,9 @@ char *arena_vformat(Arena *arena, const char *format, va_list arguments);
 ArenaMark arena_mark(const Arena *arena);
 void arena_release(Arena *arena, ArenaMark mark); /* frees all allocations since the mark */
 void arena_free(Arena *arena);
+/* Moves all memory of another arena, which is empty then, to the arena. Marks of the arena stay valid; the
+ * memory is freed with the arena alone. */
+void arena_join(Arena *arena, Arena *other);
 /* Frees the blocks in the cache, which count as allocated until then. */
 void arena_free_cache(void);
 

@@ -135,9 +135,9 @@ static AmStatus move_plan(SearchContext *self, MovedPlans *moved, const PlanSamp
     plan->schedule = from->schedule;
     TRY(micro_batches_state_relaxations(plan, self->arena, context, error));
     TRY(search_check_plan(self->scope, plan, error));
-    AmStatus status = simulate_plan(
-        &simulation, &scratch, context, plan, self->cluster,
-        &(SimulationOptions){.memory_fraction = self->scope->request->constraints.memory_fraction}, error);
+    const SimulationOptions options = {.memory_fraction = self->scope->request->constraints.memory_fraction,
+                                       .in_parallel = true};
+    AmStatus status = simulate_plan(&simulation, &scratch, context, plan, self->cluster, &options, error);
     if (status == AM_OK) status = simulation_predict(plan, self->arena, simulation, error);
     if (status == AM_OK) {
         self->budget.used++;

@@ -11,6 +11,7 @@
 
 #include <math.h>
 
+#include "base/system/parallel.h"
 #include "cost/memory/rank_memory.h"
 #include "cost/operator/model_flops.h"
 #include "cost/simulate/collective_report.h"
@@ -96,6 +97,46 @@ static AmStatus lower_within(PlanCosts *self, const uint8_t *gradients, const Si
     return AM_OK;
 }
 
+/* The lowering of one stage beside the others. */
+typedef struct StageTask {
+    Arena arena;
+    AmStatus status;
+    AmError error;
+} StageTask;
+
+typedef struct StageTasks {
+    PlanCosts *costs;
+    const uint8_t *gradients;
+    const SimulationOptions *options;
+    StageTask *of; /* [stage] */
+} StageTasks;
+
+static void lower_task(void *user, int32_t s) {
+    const StageTasks *tasks = user;
+    PlanCosts *self = tasks->costs;
+    StageTask *task = &tasks->of[s];
+    if (self->ranks->stop && stop_wanted(self->ranks->stop))
+        task->status = am_fail(&task->error, AM_INTERRUPTED, "", "interrupted while a plan was priced");
+    else
+        task->status = stage_costs_lower(&self->stages[s], &task->arena, self->ranks, s, self->cluster,
+                                         tasks->gradients, tasks->options, &task->error);
+}
+
+/* Lowers all stages side by side. */
+static AmStatus lower_all(PlanCosts *self, const uint8_t *gradients, const SimulationOptions *options,
+                          AmError *error) {
+    const int32_t count = self->ranks->stage_count;
+    StageTasks tasks = {self, gradients, options, ARENA_ARRAY(self->arena, StageTask, count)};
+    if (!tasks.of) return am_fail_memory(error, count);
+    AmStatus status = AM_OK;
+    parallel_for(count, 0, lower_task, &tasks);
+    for (int32_t s = 0; s < count; s++) {
+        arena_join(self->arena, &tasks.of[s].arena);
+        if (status == AM_OK) status = am_pass_error(tasks.of[s].status, &tasks.of[s].error, error);
+    }
+    return status;
+}
+
 /* Does the work of plan_costs_lower() until a stage is busy for more than `options->most_seconds`. */
 static AmStatus plan_costs_lower_within(PlanCosts **result, Arena *arena, const PlanRanks *ranks,
                                         const Cluster *cluster, const SimulationOptions *options,
@@ -118,7 +159,8 @@ static AmStatus plan_costs_lower_within(PlanCosts **result, Arena *arena, const 
     const uint8_t *gradients = memory_find_gradients(arena, context->canonical, context->roles);
     if (!gradients) return am_fail_memory(error, context->canonical->instruction_count);
     *busy = 0;
-    TRY(lower_within(self, gradients, options, busy, error));
+    if (options->in_parallel && !(options->most_seconds > 0)) TRY(lower_all(self, gradients, options, error));
+    else TRY(lower_within(self, gradients, options, busy, error));
     if (options->most_seconds > 0 && *busy > options->most_seconds) return AM_OK;
     for (int32_t s = 0, rank = 0; s < plan->stage_count; s++) {
         price_warn_types(&self->warnings, self->stages[s].lowered[0], cluster);

@@ -93,6 +93,7 @@ typedef struct SimulationOptions {
     const PlanRanks *known;  /* of a plan that shares stages with this one (plan_ranks_beside()), or NULL */
     const double *slowdowns; /* [device of the cluster]: how many times longer it takes; NULL: none */
     double most_seconds;     /* a plan with a stage that is busy for longer is left; 0: none is */
+    bool in_parallel;        /* stages are lowered side by side: no other plan is simulated meanwhile */
 } SimulationOptions;
 
 /* Fails with AM_ERROR_INPUT if a stage names a device that the cluster does not have. */

@@ -208,7 +208,8 @@ static AmStatus price_schedule(void *user, ScheduleKind schedule, AmError *error
     const Pipelines *self = priced->pipelines;
     const StopSignal stop = {.interrupted = self->scope->request->callbacks.interrupted};
     const SimulationOptions simulated = {.memory_fraction = self->scope->request->constraints.memory_fraction,
-                                         .stop = may_stop(self) ? &stop : NULL};
+                                         .stop = may_stop(self) ? &stop : NULL,
+                                         .in_parallel = true};
     priced->plan->schedule = schedule_kind_name(schedule);
     return simulate_plan(priced->simulation, priced->arena, self->context, priced->plan, self->cluster,
                          &simulated, error);

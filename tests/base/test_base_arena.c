@@ -68,6 +68,31 @@ static void arrays_grow(void **state) {
     arena_free(&arena);
 }
 
+/* Memory of a joined arena stays, also where marks of the other one are released. */
+static void joined_memory_stays(void **state) {
+    (void)state;
+    Arena arena = {0}, other = {0}, none = {0};
+    char *own = arena_copy_string(&arena, "own");
+    ArenaMark mark = arena_mark(&arena);
+    arena_alloc(&arena, 100000);
+    char *moved = arena_copy_string(&other, "moved"), *large = arena_alloc(&other, 1 << 20);
+    large[(1 << 20) - 1] = 1;
+    size_t used = arena.used + other.used;
+    arena_join(&arena, &other);
+    arena_join(&arena, &none);
+    assert_int_equal(arena.used, used);
+    assert_null(other.blocks);
+    arena_release(&arena, mark);
+    memset(arena_alloc(&arena, 100000), 2, 100000);
+    assert_string_equal(own, "own");
+    assert_string_equal(moved, "moved");
+    assert_int_equal(large[(1 << 20) - 1], 1);
+    other.failed = true;
+    arena_join(&arena, &other);
+    assert_true(arena.failed);
+    arena_free(&arena);
+}
+
 static void limit_and_absurd_requests_fail(void **state) {
     (void)state;
     Arena arena = {.limit = 1000};
@@ -92,9 +117,13 @@ static void strings(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_is_zeroed_and_aligned),   cmocka_unit_test(release_gives_back_zeroed_memory),
-        cmocka_unit_test(freed_blocks_come_back_zeroed),  cmocka_unit_test(arrays_grow),
-        cmocka_unit_test(limit_and_absurd_requests_fail), cmocka_unit_test(strings),
+        cmocka_unit_test(memory_is_zeroed_and_aligned),
+        cmocka_unit_test(release_gives_back_zeroed_memory),
+        cmocka_unit_test(freed_blocks_come_back_zeroed),
+        cmocka_unit_test(arrays_grow),
+        cmocka_unit_test(joined_memory_stays),
+        cmocka_unit_test(limit_and_absurd_requests_fail),
+        cmocka_unit_test(strings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -118,8 +118,8 @@ static void use_stages(Fixture *self, const char *mesh, int32_t *first, int32_t 
 }
 
 /* The first product of every iteration, and its operands, on stage 0, the second and the sum on
- * stage 1. A step is left if a stage is busy for more than `most` seconds (0: none is). */
-static Simulation *simulate_halves_within(Fixture *self, double most) {
+ * stage 1. */
+static Simulation *simulate_halves_as(Fixture *self, const SimulationOptions *options) {
     const PlanContext *context = self->context;
     const IrModule *module = context->canonical;
     Arena *arena = &self->arena;
@@ -153,10 +153,14 @@ static Simulation *simulate_halves_within(Fixture *self, double most) {
     ranks.rank_count = ranks.first_rank[2];
     ranks.map->first_rank = ranks.first_rank;
     Simulation *simulation;
-    const SimulationOptions options = {.memory_fraction = 0.9, .most_seconds = most};
-    if (simulate_ranks(&simulation, arena, &ranks, self->cluster, &options, &error) != AM_OK)
+    if (simulate_ranks(&simulation, arena, &ranks, self->cluster, options, &error) != AM_OK)
         fail_msg("%s", error.text);
     return simulation;
+}
+
+/* Leaves a step if a stage is busy for more than `most` seconds (0: none is). */
+static Simulation *simulate_halves_within(Fixture *self, double most) {
+    return simulate_halves_as(self, &(SimulationOptions){.memory_fraction = 0.9, .most_seconds = most});
 }
 
 static Simulation *simulate_halves(Fixture *self) {
@@ -187,6 +191,23 @@ static void a_limit_leaves_slow_stages(void **state) {
         const Simulation *left = simulate_halves_within(self, 0.999 * busy[s]);
         assert_true(left->is_left);
         assert_close(left->step_seconds, busy[s]);
+    }
+}
+
+/* Stages that are lowered side by side cost the same. */
+static void stages_cost_the_same_in_parallel(void **state) {
+    Fixture *self = *state;
+    static int32_t fast[] = {0}, slow[] = {3};
+    use_stages(self, "data=1", fast, slow);
+    const Simulation *exact = simulate_halves(self);
+    const Simulation *beside =
+        simulate_halves_as(self, &(SimulationOptions){.memory_fraction = 0.9, .in_parallel = true});
+    assert_true(beside->step_seconds == exact->step_seconds);
+    assert_int_equal(beside->device_count, exact->device_count);
+    for (int32_t d = 0; d < exact->device_count; d++) {
+        const SimulatedDevice *a = &beside->devices[d], *b = &exact->devices[d];
+        assert_true(a->compute_seconds == b->compute_seconds && a->idle_seconds == b->idle_seconds);
+        assert_int_equal(a->needed_bytes, b->needed_bytes);
     }
 }
 
@@ -371,6 +392,7 @@ static void a_limit_leaves_unequal_shares(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_limit_leaves_slow_stages),
+        cmocka_unit_test(stages_cost_the_same_in_parallel),
         cmocka_unit_test(a_pipeline_fills_and_drains),
         cmocka_unit_test(the_slower_stage_sets_the_pace),
         cmocka_unit_test(a_transfer_costs_its_slowest_link),
