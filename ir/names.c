@@ -29,34 +29,36 @@ static Slot *find_slot(const NameTable *table, const char *name) {
     return &table->slots[at];
 }
 
-static AmStatus make_unique(const NameTable *table, const char **names, int32_t count, char separator,
-                            Arena *arena, AmError *error) {
-    for (int32_t i = 0; i < count; i++) find_slot(table, names[i])->name = names[i];
-    for (int32_t i = 0; i < count; i++) {
-        Slot *original = find_slot(table, names[i]);
-        if (original->copies++ == 0) continue;
-        const char *name;
-        Slot *fresh;
-        while (name = arena_format(arena, "%.*s%c%d", MAX_PREFIX, names[i], separator, original->copies),
-               name != NULL) {
-            fresh = find_slot(table, name);
-            if (!fresh->name) break;
-            original->copies++;
-        }
-        if (!name) return am_fail_memory(error, 0);
-        *fresh = (Slot){name, 1};
-        names[i] = name;
-    }
-    return AM_OK;
-}
-
 AmStatus ir_unique_names(const char **names, int32_t count, char separator, Arena *arena, AmError *error) {
     Arena scratch = {0};
+    AmStatus status = AM_OK;
     NameTable table = {NULL, 63};
     while (table.mask < 4 * (uint64_t)count) table.mask = table.mask * 2 + 1;
     table.slots = ARENA_ARRAY(&scratch, Slot, table.mask + 1);
-    AmStatus status = table.slots ? make_unique(&table, names, count, separator, arena, error)
-                                  : am_fail_memory(error, (int64_t)((table.mask + 1) * sizeof(Slot)));
+    if (!table.slots) TRY_OR_FAIL(am_fail_memory(error, (int64_t)((table.mask + 1) * sizeof(Slot))));
+    for (int32_t i = 0; i < count; i++) find_slot(&table, names[i])->name = names[i];
+    for (int32_t i = 0; i < count; i++) {
+        Slot *original = find_slot(&table, names[i]), *fresh = original;
+        if (original->copies++ == 0) continue;
+        const char *name;
+        while ((name = arena_format(arena, "%.*s%c%d", MAX_PREFIX, names[i], separator, original->copies)) &&
+               (fresh = find_slot(&table, name))->name)
+            original->copies++;
+        if (!name) TRY_OR_FAIL(am_fail_memory(error, 0));
+        *fresh = (Slot){name, 1};
+        names[i] = name;
+    }
+fail:
     arena_free(&scratch);
     return status;
+}
+
+AmStatus ir_unique_instruction_names(IrInstruction *instructions, int32_t count, Arena *arena, Arena *scratch,
+                                     AmError *error) {
+    const char **names = ARENA_ARRAY(scratch, const char *, count + 1);
+    if (!names) return am_fail_memory(error, count);
+    for (int32_t i = 0; i < count; i++) names[i] = instructions[i].name;
+    TRY(ir_unique_names(names, count, '.', arena, error));
+    for (int32_t i = 0; i < count; i++) instructions[i].name = names[i];
+    return AM_OK;
 }

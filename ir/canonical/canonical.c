@@ -227,16 +227,6 @@ static AmStatus flatten(Canonicalizer *work, const Site *site, int32_t index, in
     return AM_OK;
 }
 
-/* Renames instructions whose names exist: a body that is inlined twice gets its own names the second time. */
-static AmStatus make_names_unique(Canonicalizer *work, IrInstruction *instructions, int32_t count) {
-    const char **names = ARENA_ARRAY(&work->frames, const char *, count);
-    if (!names) return am_fail_memory(work->error, (int64_t)count * 8);
-    for (int32_t i = 0; i < count; i++) names[i] = instructions[i].name;
-    TRY(ir_unique_names(names, count, '.', &work->result->arena, work->error));
-    for (int32_t i = 0; i < count; i++) instructions[i].name = names[i];
-    return AM_OK;
-}
-
 /* Instructions of all computations that will be kept, at most; -1: no memory. */
 static int64_t count_kept(Canonicalizer *work) {
     const IrModule *module = work->module;
@@ -313,7 +303,8 @@ static AmStatus append_computation(Canonicalizer *work, IrComputation *computati
     result->instruction_count += count;
     *computation =
         (IrComputation){from->name, first, count, rank[flat_root], from->parameter_count, parameters};
-    return make_names_unique(work, result->instructions + first, count);
+    return ir_unique_instruction_names(result->instructions + first, count, &result->arena, &work->frames,
+                                       work->error);
 }
 
 static AmStatus canonicalize(Canonicalizer *work) {

@@ -80,16 +80,6 @@ static int32_t discover(const IrComposer *composer, int32_t *number, int32_t *or
     return found;
 }
 
-static AmStatus name_instructions(IrModule *module, IrInstruction *instructions, int32_t count,
-                                  AmError *error) {
-    const char **names = ARENA_ARRAY(&module->lists, const char *, count + 1);
-    if (!names) return am_fail_memory(error, count);
-    for (int32_t i = 0; i < count; i++) names[i] = instructions[i].name;
-    TRY(ir_unique_names(names, count, '.', &module->arena, error));
-    for (int32_t i = 0; i < count; i++) instructions[i].name = names[i];
-    return AM_OK;
-}
-
 /* Appends a composed computation to the module, with final numbers of operands and computations. */
 static AmStatus place(IrModule *module, const IrComposed *list, const int32_t *number, IrComputation *made,
                       int32_t *origins, AmError *error) {
@@ -111,7 +101,8 @@ static AmStatus place(IrModule *module, const IrComposed *list, const int32_t *n
     }
     *made = (IrComputation){list->name, first, list->count, first + list->root, parameters, numbers};
     module->instruction_count += list->count;
-    return name_instructions(module, module->instructions + first, list->count, error);
+    return ir_unique_instruction_names(module->instructions + first, list->count, arena, &module->lists,
+                                       error);
 }
 
 AmStatus ir_compose_finish(IrComposer *composer, int32_t **origins, AmError *error) {

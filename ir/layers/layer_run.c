@@ -38,16 +38,6 @@ static bool equals_next(const LayerFinder *self, int32_t layer) {
     return true;
 }
 
-/* Finds the longest run of equal layers. Returns its length. */
-static int32_t find_run(LayerFinder *self) {
-    self->run.low = self->run.high = 0;
-    for (int32_t l = 0, low = 0; l + 1 < self->run.layers; l++) {
-        if (!equals_next(self, l)) low = l + 1;
-        else if (l + 1 - low > self->run.high - self->run.low) self->run.low = low, self->run.high = l + 1;
-    }
-    return self->run.high - self->run.low + 1;
-}
-
 /* Finds the layers, and a run of equal ones; false: it is short. */
 static bool find_layers_and_run(LayerFinder *self, const WeightGroup *group) {
     layer_finder_assign(self, group);
@@ -60,7 +50,12 @@ static bool find_layers_and_run(LayerFinder *self, const WeightGroup *group) {
             number = hash_combine(number, self->invariants[instruction->operands[k]]);
         self->invariants[i] = number;
     }
-    return find_run(self) >= LAYER_RUN_LEAST;
+    self->run.low = self->run.high = 0;
+    for (int32_t l = 0, low = 0; l + 1 < self->run.layers; l++) {
+        if (!equals_next(self, l)) low = l + 1;
+        else if (l + 1 - low > self->run.high - self->run.low) self->run.low = low, self->run.high = l + 1;
+    }
+    return self->run.high - self->run.low + 1 >= LAYER_RUN_LEAST;
 }
 
 /* ---- borders of layers ---- */
