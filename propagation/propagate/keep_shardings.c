@@ -250,29 +250,6 @@ static bool is_pinned(const KeptStates *self, int32_t instruction, int32_t axis,
     return false;
 }
 
-/* Appends overrides for the values that assignment would store otherwise. */
-static AmStatus append_overrides(KeptStates *self, AmError *error) {
-    PlanStage *stage = self->stage;
-    Assignment *assignment;
-    TRY(plan_assign(&assignment, self->arena, self->context, stage, error));
-    stage->overrides = ARENA_ARRAY(self->arena, PlanOverride, self->kept->value_count);
-    if (!stage->overrides) return am_fail_memory(error, self->kept->value_count);
-    for (int32_t v = 0; v < self->kept->value_count; v++) {
-        int32_t i = self->kept->values[v].instruction;
-        SbpState state = assignment->stored[i];
-        for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
-            if (!is_pinned(self, i, axis, state.axis[axis])) state.axis[axis] = self->states[v].axis[axis];
-        const IrShape *shape = split_options_array_shape(&self->context->canonical->instructions[i]);
-        bool divides = true;
-        for (int32_t d = 0; d < shape->rank; d++)
-            divides &= shape->dimensions[d] % sbp_ways(&stage->mesh, state, d) == 0;
-        if (sbp_equal(state, assignment->stored[i]) || !divides) continue;
-        stage->overrides[stage->override_count++] =
-            (PlanOverride){.instruction = i, .has_states = true, .states = state};
-    }
-    return AM_OK;
-}
-
 AmStatus propagation_keep_shardings(PlanStage *stage, Arena *arena, const PlanContext *context,
                                     const KeptShardings *kept, AmWarnings *warnings, AmError *error) {
     KeptStates self = {.stage = stage, .arena = arena, .context = context, .kept = kept};
@@ -283,5 +260,23 @@ AmStatus propagation_keep_shardings(PlanStage *stage, Arena *arena, const PlanCo
         self.pinned[axis] = stage->axis_priorities[axis].count;
         TRY(append_axis_priority(&self, axis, error));
     }
-    return append_overrides(&self, error);
+    /* overrides for the values that assignment would store otherwise */
+    Assignment *assignment;
+    TRY(plan_assign(&assignment, arena, context, stage, error));
+    stage->overrides = ARENA_ARRAY(arena, PlanOverride, kept->value_count);
+    if (!stage->overrides) return am_fail_memory(error, kept->value_count);
+    for (int32_t v = 0; v < kept->value_count; v++) {
+        int32_t i = kept->values[v].instruction;
+        SbpState state = assignment->stored[i];
+        for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
+            if (!is_pinned(&self, i, axis, state.axis[axis])) state.axis[axis] = self.states[v].axis[axis];
+        const IrShape *shape = split_options_array_shape(&context->canonical->instructions[i]);
+        bool divides = true;
+        for (int32_t d = 0; d < shape->rank; d++)
+            divides &= shape->dimensions[d] % sbp_ways(&stage->mesh, state, d) == 0;
+        if (sbp_equal(state, assignment->stored[i]) || !divides) continue;
+        stage->overrides[stage->override_count++] =
+            (PlanOverride){.instruction = i, .has_states = true, .states = state};
+    }
+    return AM_OK;
 }

@@ -254,19 +254,6 @@ static int32_t most_slots(const IrModule *module) {
     return most;
 }
 
-static AmStatus build_computation(Rules *rules, ValueResolver *resolver, Arena *arena, IrModule *module,
-                                  int32_t computation, const IrShape **shapes, bool *is_blocked,
-                                  AmError *error) {
-    const IrComputation *body = &module->computations[computation];
-    for (int32_t i = body->first; i < body->first + body->count; i++) {
-        values_resolve(resolver, computation, i);
-        find_on_demand(rules, i);
-        TRY(build_rule(rules, arena, module, i, shapes, is_blocked, error));
-    }
-    values_end_computation(resolver, computation);
-    return AM_OK;
-}
-
 /* Builds the rules. What they point to is in the scratch arena, until it is shared. */
 static AmStatus build_all(Rules *built, Arena *arena, Arena *scratch, IrModule *canonical, AmError *error) {
     int32_t count = canonical->instruction_count;
@@ -276,9 +263,16 @@ static AmStatus build_all(Rules *built, Arena *arena, Arena *scratch, IrModule *
     if (scratch->failed) return am_fail_memory(error, count);
     TRY(values_begin(&resolver, built, arena, error));
     /* The computations of a loop come after the loop, and must be known first. */
-    for (int32_t c = canonical->computation_count - 1; c >= 0; c--)
-        if (built->is_planned[c])
-            TRY(build_computation(built, &resolver, scratch, canonical, c, shapes, is_blocked, error));
+    for (int32_t c = canonical->computation_count - 1; c >= 0; c--) {
+        const IrComputation *body = &canonical->computations[c];
+        if (!built->is_planned[c]) continue;
+        for (int32_t i = body->first; i < body->first + body->count; i++) {
+            values_resolve(&resolver, c, i);
+            find_on_demand(built, i);
+            TRY(build_rule(built, scratch, canonical, i, shapes, is_blocked, error));
+        }
+        values_end_computation(&resolver, c);
+    }
     rules_warn(canonical, is_blocked);
     return rules_share(built, canonical, arena, error);
 }

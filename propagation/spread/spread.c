@@ -154,11 +154,11 @@ static void list_shapes(Spread *self, int32_t *leaf, const IrShape *shape) {
         list_shapes(self, leaf, &shape->elements[k]);
 }
 
-/* Reads one instruction's sharding; `is_known` false where the message leaves it open. */
-static AmStatus read_one(Spread *self, int32_t i, const Hlo__OpSharding *message, bool *is_known,
-                         AmError *error) {
-    const IrShape *shape = &ir_instruction(self->module, i)->shape;
-    int32_t leaves = spread_leaf_count(self, i);
+AmStatus spread_give(Spread *self, int32_t instruction, const Hlo__OpSharding *message, AmError *error) {
+    self->spelling[instruction] = message;
+    bool *is_known = &self->is_given[instruction];
+    const IrShape *shape = &ir_instruction(self->module, instruction)->shape;
+    int32_t leaves = spread_leaf_count(self, instruction);
     bool is_tuple = message->type == HLO__OP_SHARDING__TYPE__TUPLE;
     *is_known = !is_tuple && message->type != HLO__OP_SHARDING__TYPE__UNKNOWN;
     if (leaves == 0) return AM_OK;
@@ -167,25 +167,21 @@ static AmStatus read_one(Spread *self, int32_t i, const Hlo__OpSharding *message
     if (is_tuple) {
         int32_t count = list_messages(list, 0, leaves, message);
         if (shape->type != DTYPE_TUPLE || count != leaves)
-            return fail_at(self, i, "its sharding and its shape differ in the number of elements", error);
+            return fail_at(self, instruction, "its sharding and its shape differ in the number of elements",
+                           error);
     }
     for (int32_t leaf = 0; leaf < leaves; leaf++) {
-        const Tiles **tiles = &self->leaves[self->first_leaf[i] + leaf];
+        const Tiles **tiles = &self->leaves[self->first_leaf[instruction] + leaf];
         const Hlo__OpSharding *element = is_tuple ? list[leaf] : message;
         AmError reason = {0};
         if (tiles_read(tiles, &self->pool, element, &reason) != AM_OK)
-            return fail_at(self, i, reason.text, error);
-        const IrShape *array = self->shapes[self->first_leaf[i] + leaf];
+            return fail_at(self, instruction, reason.text, error);
+        const IrShape *array = self->shapes[self->first_leaf[instruction] + leaf];
         if ((*tiles)->kind == TILES_TILED && (*tiles)->rank != array->rank)
-            return fail_at(self, i, "its sharding is for another rank", error);
+            return fail_at(self, instruction, "its sharding is for another rank", error);
         *is_known |= element->type != HLO__OP_SHARDING__TYPE__UNKNOWN;
     }
     return AM_OK;
-}
-
-AmStatus spread_give(Spread *self, int32_t instruction, const Hlo__OpSharding *message, AmError *error) {
-    self->spelling[instruction] = message;
-    return read_one(self, instruction, message, &self->is_given[instruction], error);
 }
 
 /* Returns whether `i` is a replicated parameter of a branch or function. XLA refines parameters; those of

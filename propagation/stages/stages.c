@@ -69,13 +69,6 @@ static StageSet choose(const Spreader *self, int32_t i) {
     return self->seeds->is_cheap[i] ? needed & allowed : stage_bit(stage_last(needed & allowed));
 }
 
-/* Returns whether instruction i stands for one of the arrays in the loop's body. */
-static bool is_reader(const PlannedLoop *loop, int32_t i) {
-    for (int32_t k = 0; k < loop->leaf_count; k++)
-        if (loop->leaves[k].in_body == i) return true;
-    return false;
-}
-
 static StageSet needed_by(const Spreader *self, int32_t reader) {
     return reader < 0 || !self->split_options->live[reader] ? 0 : self->map->needed[reader];
 }
@@ -85,7 +78,8 @@ static StageSet carried_on(const Spreader *self, const PlannedLoop *loop, const 
     if (leaf->in_condition >= 0 && self->split_options->live[leaf->in_condition]) return on;
     if (leaf->is_invariant || leaf->next == leaf->in_body) return read;
     if (self->rules->on_demand[leaf->next]) return read;
-    if (is_reader(loop, leaf->next)) return self->map->held[leaf->next] | read;
+    for (int32_t k = 0; k < loop->leaf_count; k++)
+        if (loop->leaves[k].in_body == leaf->next) return self->map->held[leaf->next] | read;
     if (stages_is_transparent(self->context, leaf->next) ||
         self->module->instructions[leaf->next].opcode == IR_PARAMETER)
         return on;

@@ -19,17 +19,6 @@ static bool is_added(const PlanContext *context, int32_t i) {
     return false;
 }
 
-/* Puts an instruction of the rewritten module on the stages of its original. */
-static void seed(StageSeeds *seeds, const PlanContext *context, const StageMap *whole, int32_t i) {
-    int32_t original = context->original[i];
-    if (!is_added(context, i) || context->split_options->accumulation_of[i] >= 0)
-        seeds->held[i] = whole->held[original];
-    seeds->is_cheap[i] = true;
-    const IrShape *shape = &context->canonical->instructions[i].shape;
-    bool counts = shape->type != DTYPE_TUPLE && ir_shape_elements(shape) <= 1;
-    if (!counts) seeds->allowed[i] = whole->held[original] | whole->needed[original];
-}
-
 AmStatus stages_seed_split(StageSeeds *seeds, Arena *arena, const PlanContext *context, const Plan *plan,
                            AmError *error) {
     const PlanContext *primary = context->primary;
@@ -47,8 +36,15 @@ AmStatus stages_seed_split(StageSeeds *seeds, Arena *arena, const PlanContext *c
     for (int32_t i = 0; i < count; i++) {
         IrOpcode opcode = context->canonical->instructions[i].opcode;
         if (context->split_options->live[i] && !stages_is_transparent(context, i) &&
-            context->rules->loop_of[i] < 0 && opcode != IR_PARAMETER && opcode != IR_GET_TUPLE_ELEMENT)
-            seed(seeds, context, map, i);
+            context->rules->loop_of[i] < 0 && opcode != IR_PARAMETER && opcode != IR_GET_TUPLE_ELEMENT) {
+            int32_t original = context->original[i];
+            if (!is_added(context, i) || context->split_options->accumulation_of[i] >= 0)
+                seeds->held[i] = map->held[original];
+            seeds->is_cheap[i] = true;
+            const IrShape *shape = &context->canonical->instructions[i].shape;
+            bool counts = shape->type != DTYPE_TUPLE && ir_shape_elements(shape) <= 1;
+            if (!counts) seeds->allowed[i] = map->held[original] | map->needed[original];
+        }
     }
     return AM_OK;
 }
