@@ -135,17 +135,6 @@ static AmStatus mark_after(bool **result, const JoinedLoops *loops, const Rules 
     return AM_OK;
 }
 
-/* Keeps a stack that several operands are, or views of, as long as the last of them needs it. */
-static AmStatus keep_for_all(LoopStack *stacks, int32_t count, const JoinedLoops *loops, AmError *error) {
-    int32_t results = loops->program->instructions[loops->first].result_count;
-    int32_t *most = ARENA_ARRAY(loops->program->arena, int32_t, results + 1);
-    if (!most) return am_fail_memory(error, results);
-    for (int32_t k = 0; k < count; k++)
-        if (stacks[k].kept > most[stacks[k].result]) most[stacks[k].result] = stacks[k].kept;
-    for (int32_t k = 0; k < count; k++) stacks[k].kept = most[stacks[k].result];
-    return AM_OK;
-}
-
 static AmStatus find_stacks(LoopStack *stacks, int32_t *count, const JoinedLoops *loops,
                             const JoinTerms *terms, const bool *is_after, const WaitingPart *part,
                             AmError *error) {
@@ -161,7 +150,14 @@ static AmStatus find_stacks(LoopStack *stacks, int32_t *count, const JoinedLoops
         stack->kept = part->count > 0 && part->is_taken[k] ? terms->kept_until_third : terms->kept;
         ++*count;
     }
-    return keep_for_all(stacks, *count, loops, error);
+    /* A stack that several operands are, or views of, is kept as long as the last of them needs it. */
+    int32_t results = loops->program->instructions[loops->first].result_count;
+    int32_t *most = ARENA_ARRAY(loops->program->arena, int32_t, results + 1);
+    if (!most) return am_fail_memory(error, results);
+    for (int32_t k = 0; k < *count; k++)
+        if (stacks[k].kept > most[stacks[k].result]) most[stacks[k].result] = stacks[k].kept;
+    for (int32_t k = 0; k < *count; k++) stacks[k].kept = most[stacks[k].result];
+    return AM_OK;
 }
 
 /* Puts the first and the second loop side by side. */

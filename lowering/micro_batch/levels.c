@@ -295,22 +295,16 @@ static AmStatus find_recurrence(const Levels *levels, Recurrence *recurrence, Am
     return AM_OK;
 }
 
-static AmStatus refuse_recurrence(const MicroBatchRewrite *self, const Recurrence *recurrence,
-                                  AmError *error) {
-    int32_t cause = recurrence->found;
-    if (self->takes_whole[cause])
-        return micro_batch_refuse(self, cause, "needs all examples of the batch at once", NULL, error);
-    return micro_batch_refuse(
-        self, cause, "combines the whole batch, and values of each example depend on it",
-        micro_batch_state(self, cause, 0)->reduction == SBP_ADD ? batch_statistics : NULL, error);
-}
-
 /* Lets the component use estimates of what depends on its own sums, if that is allowed. */
 static AmStatus estimate(MicroBatchRewrite *self, const Recurrence *recurrence, AmError *error) {
     int32_t cause = recurrence->found;
     bool is_allowed = self->settings.relaxations >> RELAXATION_BATCH_STATISTICS_PER_MICRO_BATCH & 1;
-    if (!is_allowed || self->estimating >= 0 || self->takes_whole[cause])
-        return refuse_recurrence(self, recurrence, error);
+    if (self->takes_whole[cause])
+        return micro_batch_refuse(self, cause, "needs all examples of the batch at once", NULL, error);
+    if (!is_allowed || self->estimating >= 0)
+        return micro_batch_refuse(
+            self, cause, "combines the whole batch, and values of each example depend on it",
+            micro_batch_state(self, cause, 0)->reduction == SBP_ADD ? batch_statistics : NULL, error);
     self->estimating = recurrence->component;
     for (int32_t i = 0; i < self->rules->entry_count; i++) {
         int32_t from = recurrence->cause[i];

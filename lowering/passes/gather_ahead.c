@@ -161,20 +161,6 @@ static void place_waiting(Mover *self, const int32_t *order, int32_t first, int3
         if (self->is_waiting[order[k]]) place_after_needed(self, order[k]);
 }
 
-/* Writes the old order, with the runs that begin there in front of their user. */
-static void place_all(Mover *self, const int32_t *order, const bool *late) {
-    int32_t count = self->graph->count, begun = 0, first = 0;
-    for (int32_t k = 0; k < count; k++) {
-        if (late[order[k]]) continue;
-        place_waiting(self, order, first, k);
-        first = k + 1;
-        for (; begun < self->run_count && self->runs[begun].begin <= k; begun++)
-            place_waiting(self, order, self->runs[begun].first, self->runs[begun].end);
-        place_after_needed(self, order[k]);
-    }
-    place_waiting(self, order, first, count);
-}
-
 AmStatus program_gather_ahead(int32_t *order, Arena *arena, const Program *program, const ProgramGraph *graph,
                               const int32_t *leader, const bool *late, AmError *error) {
     int32_t count = graph->count;
@@ -192,6 +178,16 @@ AmStatus program_gather_ahead(int32_t *order, Arena *arena, const Program *progr
     TRY(find_gaps(&self, arena, late, error));
     memcpy(old, order, sizeof *old * (size_t)count);
     memcpy(self.is_waiting, late, (size_t)count);
-    place_all(&self, old, late);
+    /* the old order, with the runs that begin there in front of their user */
+    int32_t begun = 0, first = 0;
+    for (int32_t k = 0; k < count; k++) {
+        if (late[old[k]]) continue;
+        place_waiting(&self, old, first, k);
+        first = k + 1;
+        for (; begun < self.run_count && self.runs[begun].begin <= k; begun++)
+            place_waiting(&self, old, self.runs[begun].first, self.runs[begun].end);
+        place_after_needed(&self, old[k]);
+    }
+    place_waiting(&self, old, first, count);
     return AM_OK;
 }

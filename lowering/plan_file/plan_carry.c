@@ -251,16 +251,6 @@ static AmStatus carry_ranges(const Carrier *self, json_t *ranges) {
     return AM_OK;
 }
 
-static AmStatus carry_stage(Carrier *self, json_t *stage) {
-    static const char *const lists[] = {"overrides", "reshards", "saved"};
-    static const char *const ranges[] = {"ranges", "recompute"};
-    TRY(carry_priorities(self, stage));
-    for (size_t k = 0; k < sizeof lists / sizeof *lists; k++) TRY(carry_list(self, stage, lists[k]));
-    for (size_t k = 0; k < sizeof ranges / sizeof *ranges; k++)
-        TRY(carry_ranges(self, json_object_get(stage, ranges[k])));
-    return AM_OK;
-}
-
 /* Returns the last border of the ranges, which is the end of the entry. */
 static int64_t end_of_entry(const json_t *stages) {
     int64_t end = 0;
@@ -302,7 +292,14 @@ static AmStatus carry(Carrier *self, json_t *root, const json_t *names, bool is_
     TRY(find_numbers(self, &self->instructions, json_object_get(names, "instructions"), "instructions"));
     TRY(find_numbers(self, &self->borders, json_object_get(names, "borders"), "borders"));
     if (is_same_module && has_same_numbers(self)) return AM_OK;
-    json_array_foreach(stages, s, stage) TRY(carry_stage(self, stage));
+    json_array_foreach(stages, s, stage) {
+        TRY(carry_priorities(self, stage));
+        TRY(carry_list(self, stage, "overrides"));
+        TRY(carry_list(self, stage, "reshards"));
+        TRY(carry_list(self, stage, "saved"));
+        TRY(carry_ranges(self, json_object_get(stage, "ranges")));
+        TRY(carry_ranges(self, json_object_get(stage, "recompute")));
+    }
     json_object_del(root, "parameters");
     json_object_del(root, "decisions");
     json_object_set_new(module, "sha256", json_string(self->context->sha256));

@@ -138,7 +138,10 @@ static int32_t least_gap(const AlikeValues *alike, const int32_t *steps) {
     return least;
 }
 
-static AmStatus compare_layers(LayerCopies *self, Arena *arena, AmError *error) {
+AmStatus layer_copies_find(LayerCopies *self, Arena *arena, AmError *error) {
+    const IrLoops *loops = self->program->module->loops;
+    if (!loops || !loops->phases) return AM_OK;
+    TRY(find_steps(self, arena, error));
     const Program *program = self->program;
     int32_t places = program->module->loops->place_count * MOST_OF_ORIGIN;
     AlikeValues *alike = ARENA_ARRAY(arena, AlikeValues, places + 1);
@@ -154,13 +157,6 @@ static AmStatus compare_layers(LayerCopies *self, Arena *arena, AmError *error) 
         for (int32_t m = 0; m < alike[k].count; m++) self->compared[alike[k].values[m]] = found;
     }
     return AM_OK;
-}
-
-AmStatus layer_copies_find(LayerCopies *self, Arena *arena, AmError *error) {
-    const IrLoops *loops = self->program->module->loops;
-    if (!loops || !loops->phases) return AM_OK;
-    TRY(find_steps(self, arena, error));
-    return compare_layers(self, arena, error);
 }
 
 /* ---- loops ---- */

@@ -290,18 +290,6 @@ static AmStatus emit_local(Lowering *self, int32_t i, int32_t *operands, int32_t
     return lower_local_groups(self, instruction, source, error);
 }
 
-/* Emits a result of operand 0's extents, and cuts it to the shard of `result_state` from `starts` on. */
-static AmStatus emit_and_cut(Lowering *self, int32_t i, int32_t *operands, SbpState result_state,
-                             const int64_t *starts, const Halo *halos, int32_t halo_count, AmError *error) {
-    int32_t computed = lower_add_value(self, i, LOWERED_HALO, &self->program->values[operands[0]].shape,
-                                       (SbpState){.axis = {SBP_B}});
-    if (self->arena->failed) return am_fail_memory(error, 0);
-    self->program->values[computed].state = result_state;
-    TRY(emit_local(self, i, operands, computed, halos, halo_count, error));
-    int32_t kept = lower_add_value(self, i, 0, &self->module->instructions[i].shape, result_state);
-    return self->arena->failed ? am_fail_memory(error, 0) : emit_slice(self, computed, starts, kept, error);
-}
-
 AmStatus lower_halo(Lowering *self, int32_t i, const int8_t *factors, int32_t *operands,
                     SbpState result_state, AmError *error) {
     const IrInstruction *source = &self->module->instructions[i];
@@ -336,7 +324,16 @@ AmStatus lower_halo(Lowering *self, int32_t i, const int8_t *factors, int32_t *o
         if (halo_own_part(halo).extent > 0) /* the shard in the computed range */
             starts[halo->factor->dimension[0]] = halo_own_part(halo).start - halo_own_range(halo, 0).start;
     }
-    if (is_cut) return emit_and_cut(self, i, operands, result_state, starts, halos, halo_count, error);
+    if (is_cut) { /* computes a result of operand 0's extents, and cuts it to the shard */
+        int32_t computed = lower_add_value(self, i, LOWERED_HALO, &self->program->values[operands[0]].shape,
+                                           (SbpState){.axis = {SBP_B}});
+        if (self->arena->failed) return am_fail_memory(error, 0);
+        self->program->values[computed].state = result_state;
+        TRY(emit_local(self, i, operands, computed, halos, halo_count, error));
+        int32_t kept = lower_add_value(self, i, 0, &self->module->instructions[i].shape, result_state);
+        return self->arena->failed ? am_fail_memory(error, 0)
+                                   : emit_slice(self, computed, starts, kept, error);
+    }
     int32_t first_result = self->program->value_count;
     for (int32_t leaf = 0; leaf < rule->result_count; leaf++)
         lower_add_value(self, i, leaf, rules_leaf(&source->shape, leaf), result_state);

@@ -148,18 +148,6 @@ static void add_factors(DimensionSplits *self, const Assignment *assignment, con
     }
 }
 
-/* Sets `sizes` [count + MESH_MAX_AXES] to those of the device's shards, then its places along halo axes. */
-static void list_sizes(int64_t *sizes, const DimensionSplits *self, const Mesh *mesh, int32_t device) {
-    for (int32_t k = 0; k < self->count; k++) {
-        int64_t start;
-        sbp_shard(mesh, self->splits[k].state, device, 0, self->splits[k].size, &start, &sizes[k]);
-    }
-    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) {
-        bool counts = axis < mesh->axis_count && self->halo_axes >> axis & 1;
-        sizes[self->count + axis] = counts ? mesh_coordinate(mesh, device, axis) : 0;
-    }
-}
-
 AmStatus plan_ranks_group(int32_t **group_of, int32_t *count, Arena *arena, const PlanRanks *ranks,
                           int32_t stage, AmError *error) {
     const Mesh *mesh = &ranks->plan->stages[stage].mesh;
@@ -182,7 +170,15 @@ AmStatus plan_ranks_group(int32_t **group_of, int32_t *count, Arena *arena, cons
     if (!own) return am_fail_memory(error, splits.count);
     size_t bytes = (size_t)(splits.count + MESH_MAX_AXES) * sizeof *own;
     for (int32_t d = 0; d < mesh->device_count; d++) {
-        list_sizes(own, &splits, mesh, d);
+        /* the sizes of the device's shards, then its places along halo axes */
+        for (int32_t k = 0; k < splits.count; k++) {
+            int64_t start;
+            sbp_shard(mesh, splits.splits[k].state, d, 0, splits.splits[k].size, &start, &own[k]);
+        }
+        for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) {
+            bool counts = axis < mesh->axis_count && splits.halo_axes >> axis & 1;
+            own[splits.count + axis] = counts ? mesh_coordinate(mesh, d, axis) : 0;
+        }
         uint64_t signature = hash_bytes(own, bytes, 0);
         int32_t group = 0;
         while (group < *count && (signatures[group] != signature || memcmp(sizes[group], own, bytes) != 0))

@@ -222,24 +222,20 @@ static AmStatus follow_path(Lowering *self, int32_t i, int32_t leaf, const IrSha
     return AM_OK;
 }
 
-/* Makes the sums that lead from one state to another, in f32 where the stage says so. */
-static AmStatus make_sums(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, SbpState from,
-                          SbpState to, int32_t *value, AmError *error) {
-    bool is_16bit = dtype_is_16bit_float(global->type);
-    if (!is_16bit || !self->assignment->stage->reduces_in_f32)
-        return follow_path(self, i, leaf, global, from, to, value, error);
-    IrShape f32 = lower_f32_shape(global);
-    TRY(lower_convert(self, i, LOWERED_HELPER, &f32, *value, value, error));
-    TRY(follow_path(self, i, LOWERED_HELPER, &f32, from, to, value, error));
-    return lower_convert(self, i, leaf, global, *value, value, error);
-}
-
 AmStatus reshard_value(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t from,
                        SbpState to, int32_t *value, AmError *error) {
     *value = from;
     SbpState state = self->program->values[from].state, before = reshard_before_partial(state, to);
     SbpState summed = state_behind_sums(self, state, before);
-    if (!sbp_equal(state, summed)) TRY(make_sums(self, i, leaf, global, state, summed, value, error));
+    bool is_f32 = dtype_is_16bit_float(global->type) && self->assignment->stage->reduces_in_f32;
+    if (!sbp_equal(state, summed) && is_f32) { /* sums of 16-bit floats are made in f32 */
+        IrShape f32 = lower_f32_shape(global);
+        TRY(lower_convert(self, i, LOWERED_HELPER, &f32, *value, value, error));
+        TRY(follow_path(self, i, LOWERED_HELPER, &f32, state, summed, value, error));
+        TRY(lower_convert(self, i, leaf, global, *value, value, error));
+    } else if (!sbp_equal(state, summed)) {
+        TRY(follow_path(self, i, leaf, global, state, summed, value, error));
+    }
     TRY(follow_path(self, i, leaf, global, summed, before, value, error));
     return sbp_equal(before, to) ? AM_OK
                                  : reshard_make_partial(self, i, leaf, global, *value, to, value, error);
