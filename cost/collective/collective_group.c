@@ -221,16 +221,6 @@ static void find_islands(CollectiveGroup *group, const Ways *ways, const Nearnes
     first[group->parts] = placed;
 }
 
-static void count_parts(CollectiveGroup *group) {
-    group->least = group->devices;
-    group->most = 0;
-    for (int32_t p = 0; p < group->parts; p++) {
-        int32_t here = group->first[p + 1] - group->first[p];
-        if (here < group->least) group->least = here;
-        if (here > group->most) group->most = here;
-    }
-}
-
 /* Arrays of a group of `size` devices, which are listed server by server; false without memory. */
 static bool open_group(CollectiveGroup *group, int32_t **members, int32_t **first, Arena *arena,
                        int32_t size) {
@@ -262,20 +252,6 @@ static AmStatus group_islands(CollectiveGroup *groups, int32_t *count, Arena *ar
     return AM_OK;
 }
 
-/* Finds the rings and the islands of a small group on one server. */
-static AmStatus search_groupings(CollectiveGroup *groups, int32_t *count, CollectiveGroup *rings,
-                                 Arena *arena, const Cluster *cluster, const int32_t *sorted, int32_t size,
-                                 AmError *error) {
-    Arena scratch = {0};
-    Ways ways;
-    *count = 0;
-    AmStatus status = find_ways(&ways, &scratch, cluster, sorted, size, error);
-    if (status == AM_OK) status = find_rings(rings, arena, cluster, &ways, error);
-    if (status == AM_OK) status = group_islands(groups, count, arena, &ways, &scratch, error);
-    arena_free(&scratch);
-    return status;
-}
-
 AmStatus collective_groupings(CollectiveGroup *groups, int32_t *count, Arena *arena, const Cluster *cluster,
                               const int32_t *members, int32_t size, AmError *error) {
     const int32_t *server_of = cluster->server_of;
@@ -296,13 +272,29 @@ AmStatus collective_groupings(CollectiveGroup *groups, int32_t *count, Arena *ar
     int32_t servers = groups[0].parts;
     CollectiveGroup rings = groups[0];
     *count = 1;
-    if (!cluster->topology->is_derived && servers == 1 && size > 2 && size <= MOST_SEARCHED)
-        TRY(search_groupings(groups, count, &rings, arena, cluster, sorted, size, error));
+    /* the rings and the islands of a small group on one server */
+    if (!cluster->topology->is_derived && servers == 1 && size > 2 && size <= MOST_SEARCHED) {
+        Arena scratch = {0};
+        Ways ways;
+        *count = 0;
+        AmStatus status = find_ways(&ways, &scratch, cluster, sorted, size, error);
+        if (status == AM_OK) status = find_rings(&rings, arena, cluster, &ways, error);
+        if (status == AM_OK) status = group_islands(groups, count, arena, &ways, &scratch, error);
+        arena_free(&scratch);
+        TRY(status);
+    }
     for (int32_t k = 0; k < *count; k++) {
-        groups[k].servers = servers;
-        groups[k].ring_count = rings.ring_count;
-        groups[k].rings = rings.rings;
-        count_parts(&groups[k]);
+        CollectiveGroup *group = &groups[k];
+        group->servers = servers;
+        group->ring_count = rings.ring_count;
+        group->rings = rings.rings;
+        group->least = group->devices;
+        group->most = 0;
+        for (int32_t p = 0; p < group->parts; p++) {
+            int32_t here = group->first[p + 1] - group->first[p];
+            if (here < group->least) group->least = here;
+            if (here > group->most) group->most = here;
+        }
     }
     return AM_OK;
 }

@@ -103,12 +103,6 @@ static void drop_addend(const CompiledFunction *self, Program *view, ProgramInst
     }
 }
 
-/* Returns an instruction that stands for the operators that compute `value` inside the function again: an
- * iota, which XLA fuses into readers and which thus needs no memory. */
-static ProgramInstruction recomputation_placeholder(int32_t value) {
-    return (ProgramInstruction){.opcode = IR_IOTA, .first_result = value, .result_count = 1};
-}
-
 /* Makes a program of the function alone, in the arena. Arguments are values without an instruction. A value
  * that is computed again has a placeholder; a gathered one has the gather from a new argument. */
 static AmStatus view_function(Program **made, const CompiledFunction *self, Arena *arena, bool is_first,
@@ -142,8 +136,9 @@ static AmStatus view_function(Program **made, const CompiledFunction *self, Aren
         if (is_argument) value[v].instruction = -1;
         if (self->is_wanted[v]) outputs[roles->output_count++] = v;
         if (value[v].instruction >= 0 || !(self->is_remade[v] || self->gather[v])) continue;
+        /* An iota stands for what is computed again: XLA fuses it into its readers. */
         ProgramInstruction *own = &instructions[view->instruction_count];
-        *own = recomputation_placeholder(v);
+        *own = (ProgramInstruction){.opcode = IR_IOTA, .first_result = v, .result_count = 1};
         if (self->gather[v]) {
             const ProgramInstruction *gather = self->gather[v];
             operands[view->value_count - values] = view->value_count;

@@ -178,19 +178,6 @@ static void fusion_work(OperatorWork *work, const Program *program, const Progra
     work->is_run = true;
 }
 
-/* Adds the work of joined products to the first of them. */
-static void join_work(OperatorWork *work, const FusedStep *fused) {
-    if (fused->products > 0) {
-        work->flops *= fused->products;
-        if (fused->kind == FUSED_COLUMNS) work->product.n *= fused->products;
-        else work->product.k *= fused->products;
-    } else {
-        work->flops = work->bytes = 0;
-        work->unit = OPERATOR_VECTOR;
-        work->product = (ProductSize){0};
-    }
-}
-
 void operator_work(OperatorWork *work, const Program *program, const ProgramStep *step) {
     *work = (OperatorWork){.unit = OPERATOR_VECTOR, .type = DTYPE_PRED, .program = program, .step = step};
     static const FusedStep alone = {0};
@@ -198,7 +185,17 @@ void operator_work(OperatorWork *work, const Program *program, const ProgramStep
         program->execution.fused ? &program->execution.fused[step - program->execution.steps] : &alone;
     if (step->fusion >= 0) fusion_work(work, program, &program->execution.fusions[step->fusion], fused);
     else instruction_work(work, program, &program->instructions[step->instruction], fused);
-    if (fused->kind == FUSED_COLUMNS || fused->kind == FUSED_DEPTH) join_work(work, fused);
+    if (fused->kind == FUSED_COLUMNS || fused->kind == FUSED_DEPTH) {
+        if (fused->products > 0) { /* the first of joined products, which has the work of all */
+            work->flops *= fused->products;
+            if (fused->kind == FUSED_COLUMNS) work->product.n *= fused->products;
+            else work->product.k *= fused->products;
+        } else {
+            work->flops = work->bytes = 0;
+            work->unit = OPERATOR_VECTOR;
+            work->product = (ProductSize){0};
+        }
+    }
     work->fused = fused->kind;
     work->is_continued = fused->kind != FUSED_NONE && !fused->launches;
 }

@@ -275,31 +275,6 @@ static void add_carried(const Rules *rules, bool *wanted) {
     }
 }
 
-/* Chooses the uses of the sampled results: of alike readers of a result the first. */
-static AmStatus choose_uses(ShardingGraphSample *self, Arena *arena, const int32_t *kinds, int32_t kind_count,
-                            bool *wanted, AmError *error) {
-    const ShardingGraph *model = self->model;
-    const ShardingGraphParts *parts = model->parts;
-    int32_t most = 0, count = 0, *seen = ARENA_ARRAY(arena, int32_t, kind_count + 1);
-    for (int32_t k = 0; k < self->count; k++)
-        most += parts->first_use[self->instructions[k] + 1] - parts->first_use[self->instructions[k]];
-    self->first_use = ARENA_ARRAY(arena, int32_t, self->count + 1);
-    self->uses = ARENA_ARRAY(arena, ShardingGraphUse, most + 1);
-    if (arena->failed) return am_fail_memory(error, most);
-    for (int32_t k = 0; k < self->count; k++) {
-        int32_t i = self->instructions[k];
-        for (int32_t u = parts->first_use[i]; u < parts->first_use[i + 1]; u++) {
-            const ShardingGraphUse *use = &parts->uses[u];
-            if (seen[kinds[use->reader]] == k + 1) continue;
-            seen[kinds[use->reader]] = k + 1;
-            wanted[model->nodes[use->reader].instruction] = true;
-            self->uses[count++] = *use;
-        }
-        self->first_use[k + 1] = count;
-    }
-    return AM_OK;
-}
-
 static uint64_t choices_signature(const SplitOption *split_options, int32_t count, const Classes *classes) {
     uint64_t signature = 0;
     for (int32_t k = 0; k < count; k++) {
@@ -351,7 +326,26 @@ static AmStatus choose_instructions(ShardingGraphSample *self, Arena *arena, boo
         self->times[place[kinds[node]]]++;
     }
     for (int32_t k = 0; k < self->count; k++) wanted[self->instructions[k]] = true;
-    return choose_uses(self, arena, kinds, kind_count, wanted, error);
+    /* Their uses: of alike readers of a result the first. */
+    const ShardingGraphParts *parts = model->parts;
+    int32_t most = 0, count = 0, *seen = ARENA_ARRAY(arena, int32_t, kind_count + 1);
+    for (int32_t k = 0; k < self->count; k++)
+        most += parts->first_use[self->instructions[k] + 1] - parts->first_use[self->instructions[k]];
+    self->first_use = ARENA_ARRAY(arena, int32_t, self->count + 1);
+    self->uses = ARENA_ARRAY(arena, ShardingGraphUse, most + 1);
+    if (arena->failed) return am_fail_memory(error, most);
+    for (int32_t k = 0; k < self->count; k++) {
+        int32_t i = self->instructions[k];
+        for (int32_t u = parts->first_use[i]; u < parts->first_use[i + 1]; u++) {
+            const ShardingGraphUse *use = &parts->uses[u];
+            if (seen[kinds[use->reader]] == k + 1) continue;
+            seen[kinds[use->reader]] = k + 1;
+            wanted[model->nodes[use->reader].instruction] = true;
+            self->uses[count++] = *use;
+        }
+        self->first_use[k + 1] = count;
+    }
+    return AM_OK;
 }
 
 AmStatus sharding_graph_sample(ShardingGraphSample **sample, Arena *arena, const ShardingGraph *model,

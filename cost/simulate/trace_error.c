@@ -155,17 +155,6 @@ static double seconds_of(const TraceEvent *events, int32_t count) {
     return seconds;
 }
 
-/* Compares what both timelines have of one operator: one by one where they show it as often, else as a whole.
- */
-static void compare_operator(Comparison *self, const StepPair *pair, const TraceEvent *a, int32_t a_count,
-                             const TraceEvent *b, int32_t b_count) {
-    pair->sums->predicted += seconds_of(a, a_count);
-    pair->sums->measured += seconds_of(b, b_count);
-    if (a_count != b_count) add_pair(self, pair, a, a[a_count - 1].end, b, b[b_count - 1].end);
-    for (int32_t k = 0; k < a_count && a_count == b_count; k++)
-        add_pair(self, pair, &a[k], a[k].end, &b[k], b[k].end);
-}
-
 /* Returns the number of events from k on that are of one operator. */
 static int32_t count_alike(const StepEvents *step, int32_t k) {
     int32_t end = k;
@@ -184,8 +173,18 @@ static StepSums compare_step(Comparison *self, int32_t step, const StepEvents *p
             b_count == 0 || (a_count > 0 && by_operator(&predicted->list[a], &measured->list[b]) < 0);
         sums.shared[0] += both ? a_count : 0;
         sums.shared[1] += both ? b_count : 0;
-        if (both) compare_operator(self, &pair, &predicted->list[a], a_count, &measured->list[b], b_count);
-        else sums.unmatched += a_first ? a_count : b_count;
+        if (both) {
+            /* one by one where both show the operator as often, else as a whole */
+            const TraceEvent *first = &predicted->list[a], *second = &measured->list[b];
+            sums.predicted += seconds_of(first, a_count);
+            sums.measured += seconds_of(second, b_count);
+            if (a_count != b_count)
+                add_pair(self, &pair, first, first[a_count - 1].end, second, second[b_count - 1].end);
+            for (int32_t k = 0; k < a_count && a_count == b_count; k++)
+                add_pair(self, &pair, &first[k], first[k].end, &second[k], second[k].end);
+        } else {
+            sums.unmatched += a_first ? a_count : b_count;
+        }
         if (both || a_first) a += a_count;
         if (both || !a_first) b += b_count;
     }
@@ -327,29 +326,6 @@ static void sum_up(Comparison *self) {
     result->pass_count = kept;
 }
 
-static AmStatus compare_steps(Comparison *self) {
-    TraceError *result = self->result;
-    double *values = ARENA_ARRAY(self->arena, double, self->most_steps);
-    self->pass_count = (self->micro_batches + 1) * 2;
-    self->passes = ARENA_ARRAY(self->arena, PassSum, (int64_t)self->pass_count * self->most_steps);
-    for (int32_t d = 0; d < self->device_count; d++) {
-        int32_t stage = self->predicted[d].steps[0].stage;
-        if (stage >= result->stage_count) result->stage_count = stage + 1;
-    }
-    result->stages = ARENA_ARRAY(self->arena, StageError, result->stage_count);
-    result->passes = ARENA_ARRAY(self->arena, PassError, (int64_t)result->stage_count * self->pass_count);
-    if (self->arena->failed) return am_fail_memory(self->error, 0);
-    for (int32_t d = 0; d < self->device_count; d++)
-        result->stages[self->predicted[d].steps[0].stage].devices++;
-    for (int32_t p = 0; p < result->stage_count * self->pass_count; p++) result->passes[p].error = -1;
-    for (int32_t d = 0; d < self->device_count; d++) {
-        TRY(compare_device(self, d));
-        add_passes(self, &result->devices[d], result->stages[result->devices[d].stage].devices, values);
-    }
-    sum_up(self);
-    return AM_OK;
-}
-
 AmStatus trace_error_find(TraceError **found, Arena *arena, const TraceEvents *predicted,
                           const TraceEvents *measured, const char *source, AmError *error) {
     Comparison self = {.arena = arena, .source = source, .error = error};
@@ -360,12 +336,30 @@ AmStatus trace_error_find(TraceError **found, Arena *arena, const TraceEvents *p
     }
     TRY(divide(&self.predicted, arena, predicted, self.device_count, error));
     TRY(divide(&self.measured, arena, measured, self.device_count, error));
-    self.result = *found = ARENA_ARRAY(arena, TraceError, 1);
-    if (!self.result) return am_fail_memory(error, (int64_t)sizeof *self.result);
-    *self.result = (TraceError){.source = source,
-                                .device_count = self.device_count,
-                                .devices = ARENA_ARRAY(arena, DeviceError, self.device_count)};
+    TraceError *result = self.result = *found = ARENA_ARRAY(arena, TraceError, 1);
+    if (!result) return am_fail_memory(error, (int64_t)sizeof *result);
+    *result = (TraceError){.source = source,
+                           .device_count = self.device_count,
+                           .devices = ARENA_ARRAY(arena, DeviceError, self.device_count)};
     if (arena->failed) return am_fail_memory(error, (int64_t)sizeof(DeviceError) * self.device_count);
     TRY(check_devices(&self, measured));
-    return compare_steps(&self);
+    double *values = ARENA_ARRAY(arena, double, self.most_steps);
+    self.pass_count = (self.micro_batches + 1) * 2;
+    self.passes = ARENA_ARRAY(arena, PassSum, (int64_t)self.pass_count * self.most_steps);
+    for (int32_t d = 0; d < self.device_count; d++) {
+        int32_t stage = self.predicted[d].steps[0].stage;
+        if (stage >= result->stage_count) result->stage_count = stage + 1;
+    }
+    result->stages = ARENA_ARRAY(arena, StageError, result->stage_count);
+    result->passes = ARENA_ARRAY(arena, PassError, (int64_t)result->stage_count * self.pass_count);
+    if (arena->failed) return am_fail_memory(error, 0);
+    for (int32_t d = 0; d < self.device_count; d++)
+        result->stages[self.predicted[d].steps[0].stage].devices++;
+    for (int32_t p = 0; p < result->stage_count * self.pass_count; p++) result->passes[p].error = -1;
+    for (int32_t d = 0; d < self.device_count; d++) {
+        TRY(compare_device(&self, d));
+        add_passes(&self, &result->devices[d], result->stages[result->devices[d].stage].devices, values);
+    }
+    sum_up(&self);
+    return AM_OK;
 }

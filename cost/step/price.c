@@ -80,23 +80,19 @@ double price_updates(const Program *program, const ClusterDeviceType *type) {
     return seconds;
 }
 
-static void add_collective(StepPrice *price, const ExecutedStep *step, double bytes, double seconds) {
-    const ProgramCollective *collective = executed_collective(step)->collective;
-    CollectivePrice *kind = &price->collectives[collective->kind];
-    kind->count += (int64_t)step->times;
-    kind->tensor_bytes += step->times * bytes;
-    kind->sent_bytes += step->times * collective_sent_bytes(collective_priced_kind(executed_collective(step)),
-                                                            bytes, collective->group_count);
-    kind->seconds += step->times * seconds;
-}
-
 /* Puts the collective on the streams of every type. */
 static AmStatus communicate(Pricer *self, StepPrice *price, const ExecutedStep *steps, int32_t s,
                             AmError *error) {
     const ProgramInstruction *instruction = executed_collective(&steps[s]);
     double bytes = collective_tensor_bytes(steps[s].program, instruction), seconds;
     TRY(price_collective(self, instruction, bytes, &seconds, error));
-    add_collective(price, &steps[s], bytes, seconds);
+    const ProgramCollective *collective = instruction->collective;
+    CollectivePrice *kind = &price->collectives[collective->kind];
+    kind->count += (int64_t)steps[s].times;
+    kind->tensor_bytes += steps[s].times * bytes;
+    kind->sent_bytes += steps[s].times * collective_sent_bytes(collective_priced_kind(instruction), bytes,
+                                                               collective->group_count);
+    kind->seconds += steps[s].times * seconds;
     Ticks ticks = ticks_of_seconds(steps[s].times * seconds);
     StreamLayers layers = executed_layers_beside(&steps[s]);
     for (int32_t t = 0; t < self->type_count; t++)
@@ -191,22 +187,19 @@ AmStatus price_steps(StepCost **costs, int32_t *count, Arena *arena, const Progr
     return AM_OK;
 }
 
-static void warn_type(AmWarnings *warnings, const OperatorWork *work, const Cluster *cluster) {
-    if (!work->is_run || work->unit == OPERATOR_VECTOR) return;
-    for (int32_t t = 0; t < cluster->type_count; t++)
-        if (!cluster->types[t].named[work->type])
-            am_warn(warnings,
-                    "cluster %s: device type %s has no FLOP/s for %s; those of another type are used "
-                    "(flops_per_second of the cluster file sets them)",
-                    cluster->name, cluster->types[t].name, dtype_name(work->type));
-}
-
 void price_warn_types(AmWarnings *warnings, const Program *program, const Cluster *cluster) {
     for (int32_t s = 0; s < program->execution.step_count; s++) {
         const ProgramStep *step = &program->execution.steps[s];
         OperatorWork work;
         operator_work(&work, program, step);
-        warn_type(warnings, &work, cluster);
+        if (work.is_run && work.unit != OPERATOR_VECTOR) {
+            for (int32_t t = 0; t < cluster->type_count; t++)
+                if (!cluster->types[t].named[work.type])
+                    am_warn(warnings,
+                            "cluster %s: device type %s has no FLOP/s for %s; those of another type are used "
+                            "(flops_per_second of the cluster file sets them)",
+                            cluster->name, cluster->types[t].name, dtype_name(work.type));
+        }
         if (step->fusion >= 0) continue;
         const ProgramInstruction *instruction = &program->instructions[step->instruction];
         for (int32_t k = 0; k < instruction->regions.count; k++)
