@@ -379,25 +379,19 @@ bool checkpoint_holds(const Checkpoint *self, int32_t k) {
            checkpoint_manifest_find(&self->found.manifest, parameter_of(self, k)->path);
 }
 
-/* ---- Before the first step ---- */
-
-static AmStatus check_shape(const CheckpointReader *reader, const CheckpointTensor *tensor,
-                            const IrShape *shape, AmError *error) {
-    bool is_same = tensor->type == shape->type && tensor->rank == shape->rank;
-    for (int32_t d = 0; is_same && d < shape->rank; d++)
-        is_same = tensor->dimensions[d] == shape->dimensions[d];
-    if (is_same) return AM_OK;
-    return am_fail(error, AM_ERROR_INPUT, reader->manifest.source, "tensor '%.200s' is of another shape",
-                   tensor->path);
-}
-
 /* Restores the ranks' shards of all tensors in the checkpoint. */
 static AmStatus restore_shards(Checkpoint *self, AmError *error) {
     for (int32_t k = 0; k < self->owner.context->roles->parameter_count; k++) {
         if (!checkpoint_holds(self, k)) continue;
         const CheckpointTensor *tensor =
             checkpoint_manifest_find(&self->found.manifest, parameter_of(self, k)->path);
-        TRY(check_shape(&self->found, tensor, shape_of(self, k), error));
+        const IrShape *shape = shape_of(self, k);
+        bool is_same = tensor->type == shape->type && tensor->rank == shape->rank;
+        for (int32_t d = 0; is_same && d < shape->rank; d++)
+            is_same = tensor->dimensions[d] == shape->dimensions[d];
+        if (!is_same)
+            return am_fail(error, AM_ERROR_INPUT, self->found.manifest.source,
+                           "tensor '%.200s' is of another shape", tensor->path);
         for (int32_t r = 0; r < self->owner.rank_count; r++) {
             Rank *rank = &self->owner.ranks[r];
             int64_t start[IR_MAX_RANK], extent[IR_MAX_RANK], blocks[IR_MAX_RANK];

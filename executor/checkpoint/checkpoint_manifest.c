@@ -161,21 +161,6 @@ static AmStatus read_part(const ManifestReader *self, CheckpointPart *part, cons
     return AM_OK;
 }
 
-static AmStatus read_parts(const ManifestReader *self, CheckpointTensor *tensor, json_t *object,
-                           const char *where) {
-    json_t *parts;
-    TRY(json_get_array(&parts, object, "parts", self->source, where, self->error));
-    tensor->part_count = (int32_t)json_array_size(parts);
-    tensor->parts = ARENA_ARRAY(self->arena, CheckpointPart, tensor->part_count + 1);
-    if (!tensor->parts) return am_fail_memory(self->error, (int64_t)json_array_size(parts));
-    for (int32_t p = 0; p < tensor->part_count; p++) {
-        char place[96];
-        snprintf(place, sizeof place, "%s.parts[%d]", where, (int)p);
-        TRY(read_part(self, &tensor->parts[p], tensor, json_array_get(parts, (size_t)p), place));
-    }
-    return AM_OK;
-}
-
 static AmStatus read_tensor(const ManifestReader *self, CheckpointTensor *tensor, json_t *object,
                             const char *where) {
     static const char *const keys[] = {"path", "type", "shape", "parts", NULL};
@@ -199,7 +184,17 @@ static AmStatus read_tensor(const ManifestReader *self, CheckpointTensor *tensor
         elements *= tensor->dimensions[d];
     }
     tensor->bytes = elements * dtype_bytes(tensor->type);
-    return read_parts(self, tensor, object, where);
+    json_t *parts;
+    TRY(json_get_array(&parts, object, "parts", self->source, where, self->error));
+    tensor->part_count = (int32_t)json_array_size(parts);
+    tensor->parts = ARENA_ARRAY(self->arena, CheckpointPart, tensor->part_count + 1);
+    if (!tensor->parts) return am_fail_memory(self->error, (int64_t)json_array_size(parts));
+    for (int32_t p = 0; p < tensor->part_count; p++) {
+        char place[96];
+        snprintf(place, sizeof place, "%s.parts[%d]", where, (int)p);
+        TRY(read_part(self, &tensor->parts[p], tensor, json_array_get(parts, (size_t)p), place));
+    }
+    return AM_OK;
 }
 
 /* Reads a file; only names in the directory itself are allowed. */

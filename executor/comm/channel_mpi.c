@@ -41,7 +41,8 @@ static AmStatus begin_message(Channel *channel, int64_t iteration, AmError *erro
     return AM_OK;
 }
 
-static AmStatus is_carried(const Channel *channel, int64_t iteration, bool *is_ready, AmError *error) {
+static AmStatus slot_ready(void *user, int64_t iteration, bool *is_ready, AmError *error) {
+    const Channel *channel = user;
     const MpiChannel *self = channel->state;
     int64_t slot = iteration % channel->quota;
     if (comm_mpi_has_failed(shared_of(channel->set)))
@@ -50,10 +51,6 @@ static AmStatus is_carried(const Channel *channel, int64_t iteration, bool *is_r
     for (int32_t part = 0; part < self->part_count && *is_ready; part++)
         TRY(mpi_wire_test(&self->requests[slot * self->part_count + part], is_ready, error));
     return AM_OK;
-}
-
-static AmStatus slot_ready(void *user, int64_t iteration, bool *is_ready, AmError *error) {
-    return is_carried(user, iteration, is_ready, error);
 }
 
 static AmStatus put_end(Channel *channel, int64_t iteration, AmError *error) {

@@ -100,26 +100,21 @@ static AmStatus all_reduce_by_letters(Comm *comm, const CommCall *call, AmError 
     return AM_OK;
 }
 
-/* Fetches shard k of the data that this rank receives, from the call of the sender. */
-static AmStatus fetch_piece(const CommCall *sender, const CommCall *receiver, int32_t receiver_rank,
-                            int32_t k, AmError *error) {
-    const ProgramPiece *to = &receiver->transfer->receives[k], *from;
-    const IrShape *shape = receiver->result_shapes[0];
-    int64_t in_strides[IR_MAX_RANK], out_strides[IR_MAX_RANK];
-    TRY(comm_find_sent(&from, sender, receiver, receiver_rank, k, error));
-    const char *source = comm_piece_place(sender->operands[0], sender->operand_shapes[0], from, in_strides);
-    char *target = comm_piece_place(receiver->results[0], shape, to, out_strides);
-    strided_copy(target, out_strides, source, in_strides, to->extent, shape->rank, dtype_bytes(shape->type));
-    return AM_OK;
-}
-
 /* Copies the pieces that this rank receives from the senders' memory. */
 static AmStatus transfer(Comm *comm, RendezvousGroup *group, const CommCall *call, AmError *error) {
     for (int32_t k = 0; k < call->transfer->receive_count; k++) {
         int32_t peer = call->transfer->receives[k].peer, position = 0;
         while (peer != comm->rank && call->ranks[position] != peer) position++;
         const CommCall *sender = peer == comm->rank ? call : collective_call(group, position);
-        TRY(fetch_piece(sender, call, comm->rank, k, error));
+        const ProgramPiece *to = &call->transfer->receives[k], *from;
+        const IrShape *shape = call->result_shapes[0];
+        int64_t in_strides[IR_MAX_RANK], out_strides[IR_MAX_RANK];
+        TRY(comm_find_sent(&from, sender, call, comm->rank, k, error));
+        const char *source =
+            comm_piece_place(sender->operands[0], sender->operand_shapes[0], from, in_strides);
+        char *target = comm_piece_place(call->results[0], shape, to, out_strides);
+        strided_copy(target, out_strides, source, in_strides, to->extent, shape->rank,
+                     dtype_bytes(shape->type));
     }
     return AM_OK;
 }

@@ -124,20 +124,6 @@ static AmStatus open_array(Feed *feed, const FeedSource *source, FeedFile *file,
     return AM_OK;
 }
 
-/* Finds the vocabulary: the dimension that the inputs index; the targets have the same one. */
-static AmStatus find_limit(Feed *feed, const FeedSource *source, const FeedFile *file, AmError *error) {
-    int64_t vocabulary = 0;
-    /* Tokens are below one above the largest value that the type holds. */
-    Dtype type = feed->shape->type;
-    int32_t bits = dtype_bits(type) - (dtype_is_signed(type) ? 1 : 0);
-    feed->limit = bits >= 63 ? INT64_MAX : (int64_t)1 << bits;
-    TRY(feed_index_limit(&vocabulary, source->context, file->inputs, error));
-    if (vocabulary == 0 && file->targets >= 0)
-        TRY(feed_index_limit(&vocabulary, source->context, file->targets, error));
-    if (vocabulary > 0 && vocabulary < feed->limit) feed->limit = vocabulary;
-    return AM_OK;
-}
-
 /* Opens windows of tokens. A window has T + 1 tokens for one row of inputs and one of targets, or T
  * for inputs alone. Adjacent windows share one token. */
 static AmStatus open_tokens(Feed *feed, const FeedSource *source, const FeedFile *file, AmError *error) {
@@ -167,7 +153,17 @@ static AmStatus open_tokens(Feed *feed, const FeedSource *source, const FeedFile
     feed->values = malloc(sizeof(int64_t) * (size_t)length);
     feed->bytes = malloc(sizeof(int64_t) * (size_t)length);
     if (!feed->values || !feed->bytes) return am_fail_memory(error, 8 * length);
-    return find_limit(feed, source, file, error);
+    /* the vocabulary: the dimension that the inputs index; the targets have the same one */
+    int64_t vocabulary = 0;
+    /* Tokens are below one above the largest value that the type holds. */
+    Dtype type = feed->shape->type;
+    int32_t bits = dtype_bits(type) - (dtype_is_signed(type) ? 1 : 0);
+    feed->limit = bits >= 63 ? INT64_MAX : (int64_t)1 << bits;
+    TRY(feed_index_limit(&vocabulary, source->context, file->inputs, error));
+    if (vocabulary == 0 && file->targets >= 0)
+        TRY(feed_index_limit(&vocabulary, source->context, file->targets, error));
+    if (vocabulary > 0 && vocabulary < feed->limit) feed->limit = vocabulary;
+    return AM_OK;
 }
 
 AmStatus feed_open(Feed *feed, FeedSource *source, int32_t number, AmError *error) {

@@ -16,6 +16,7 @@
 
 #include <stdlib.h>
 
+#include "base/integers.h"
 #include "executor/array/scalar64.h"
 
 static AmStatus refuse_control(const Control *self, const char *reason, AmError *error) {
@@ -208,23 +209,6 @@ static int64_t own_scratch(const ProgramInstruction *instruction) {
                         instruction->regions.programs[0]->allocation.parameter_bytes);
 }
 
-static AmStatus prepare_regions(Control *self, Arena *arena, AmError *error) {
-    const ProgramInstruction *instruction = self->instruction;
-    for (int32_t r = 0; r < instruction->regions.count; r++) {
-        bool repeats = instruction->opcode == IR_WHILE && r == 0;
-        Executable *region;
-        TRY(executable_prepare(&self->regions[r], arena, self->device, self->comm,
-                               instruction->regions.programs[r], repeats, error));
-        region = self->regions[r];
-        self->waits_on_host |= region->waits_on_host;
-        int64_t scratch = region->scratch_bytes + own_scratch(instruction);
-        if (scratch > self->scratch_bytes) self->scratch_bytes = scratch;
-        if (region->comm_scratch_bytes > self->comm_scratch_bytes)
-            self->comm_scratch_bytes = region->comm_scratch_bytes;
-    }
-    return AM_OK;
-}
-
 AmStatus control_prepare(Control **result, Arena *arena, KernelDevice *device, Comm *comm,
                          const Program *program, const ProgramInstruction *instruction, AmError *error) {
     int32_t count = instruction->regions.count, row = 0;
@@ -258,7 +242,17 @@ AmStatus control_prepare(Control **result, Arena *arena, KernelDevice *device, C
     if (!holds_numbers) return refuse_control(self, "an operand or result is no array of numbers", error);
     TRY(rows[row].check(self, error));
     *result = self;
-    return prepare_regions(self, arena, error);
+    for (int32_t r = 0; r < count; r++) {
+        bool repeats = instruction->opcode == IR_WHILE && r == 0;
+        TRY(executable_prepare(&self->regions[r], arena, device, comm, instruction->regions.programs[r],
+                               repeats, error));
+        const Executable *region = self->regions[r];
+        self->waits_on_host |= region->waits_on_host;
+        int64_t scratch = region->scratch_bytes + own_scratch(instruction);
+        self->scratch_bytes = larger_integer(self->scratch_bytes, scratch);
+        self->comm_scratch_bytes = larger_integer(self->comm_scratch_bytes, region->comm_scratch_bytes);
+    }
+    return AM_OK;
 }
 
 AmStatus control_bind(Control *self, void *const *addresses, const ExecutableMemory *memory, AmError *error) {

@@ -13,16 +13,6 @@
 #include "executor/program/control_flow.h"
 #include "executor/program/stream.h"
 
-static AmStatus prepare_collective(Executable *self, Arena *arena, ExecutableStep *step,
-                                   const ProgramInstruction *instruction, AmError *error) {
-    if (!self->comm)
-        return am_fail(error, AM_ERROR_INTERNAL, "", "a collective in a program that runs on its own");
-    TRY(comm_prepare(&step->collective, arena, self->comm, self->program, instruction, error));
-    self->comm_scratch_bytes = larger_integer(self->comm_scratch_bytes, step->collective->scratch_bytes);
-    self->waits_on_host |= self->comm->back_end->waits_on_ranks;
-    return AM_OK;
-}
-
 static void add_placed(ExecutableStep *ready, const Program *program, int32_t number, void **address) {
     const ProgramValue *value = &program->values[number];
     if (!value->place) return;
@@ -69,8 +59,14 @@ static AmStatus prepare_step(Executable *self, Arena *arena, int32_t s, AmError 
     ExecutableStep *ready = &self->steps[s];
     if (instruction && instruction->kind == PROGRAM_TRANSFER && instruction->transfer->slots > 0)
         return stream_prepare(&ready->stream, arena, self->comm, program, instruction, error);
-    if (instruction && (instruction->kind == PROGRAM_COLLECTIVE || instruction->kind == PROGRAM_TRANSFER))
-        return prepare_collective(self, arena, ready, instruction, error);
+    if (instruction && (instruction->kind == PROGRAM_COLLECTIVE || instruction->kind == PROGRAM_TRANSFER)) {
+        if (!self->comm)
+            return am_fail(error, AM_ERROR_INTERNAL, "", "a collective in a program that runs on its own");
+        TRY(comm_prepare(&ready->collective, arena, self->comm, self->program, instruction, error));
+        self->comm_scratch_bytes = larger_integer(self->comm_scratch_bytes, ready->collective->scratch_bytes);
+        self->waits_on_host |= self->comm->back_end->waits_on_ranks;
+        return AM_OK;
+    }
     /* A back end without a kernel for the region runs it instruction by instruction. */
     if (instruction && instruction->regions.in_blocks &&
         kernel_prepare(&ready->kernel, arena, self->device, program, step, NULL) == AM_OK) {
@@ -262,17 +258,14 @@ void executable_mark_iteration(const Executable *body, double start) {
                                                   .micro_batch = micro_batch_of(body)});
 }
 
-/* Sets the addresses of this iteration. */
-static void place_addresses(const ExecutableStep *step, int64_t iteration) {
-    for (int32_t k = 0; k < step->placed_count; k++) {
-        const PlacedAddress *placed = &step->placed[k];
-        *placed->address = placed->array + placed->place->offset[iteration];
-    }
-    if (step->kernel && step->kernel->bind) step->kernel->bind(step->kernel);
-}
-
 static AmStatus run_step(const Executable *self, const ExecutableStep *step, AmError *error) {
-    if (step->placed_count > 0) place_addresses(step, self->iteration);
+    if (step->placed_count > 0) { /* the addresses of this iteration */
+        for (int32_t k = 0; k < step->placed_count; k++) {
+            const PlacedAddress *placed = &step->placed[k];
+            *placed->address = placed->array + placed->place->offset[self->iteration];
+        }
+        if (step->kernel && step->kernel->bind) step->kernel->bind(step->kernel);
+    }
     if (step->wait) self->comm->back_end->wait(self->comm, step->wait);
     if (step->kernel) step->kernel->run(step->kernel);
     else if (step->control) return control_run(step->control, error);

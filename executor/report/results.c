@@ -79,20 +79,19 @@ void results_take(Results *results, int32_t r) {
         gathered_take(&results->outputs[k], r);
 }
 
-/* Converts a watched output to double. */
-static void convert_output(const GatheredArray *array, const RunWatched *watched) {
-    Dtype type = array->shape->type;
-    for (int64_t i = 0; i < watched->count; i++) {
-        Scalar64 value;
-        scalar64_load(&value, array->whole + i * dtype_bytes(type), type, 1, 1);
-        scalar64_store((double *)watched->values + i, DTYPE_F64, &value, scalar64_kind(type), 1, 1);
-    }
-}
-
 AmStatus results_gather_step(Results *results, AmError *error) {
     for (int32_t k = 0; k < results->watched_count; k++) {
         TRY(gathered_gather(&results->watched[k], error));
-        if (results->watched[k].whole) convert_output(&results->watched[k], &results->values[k]);
+        if (results->watched[k].whole) {
+            const GatheredArray *array = &results->watched[k];
+            const RunWatched *watched = &results->values[k];
+            Dtype type = array->shape->type;
+            for (int64_t i = 0; i < watched->count; i++) {
+                Scalar64 value;
+                scalar64_load(&value, array->whole + i * dtype_bytes(type), type, 1, 1);
+                scalar64_store((double *)watched->values + i, DTYPE_F64, &value, scalar64_kind(type), 1, 1);
+            }
+        }
     }
     return AM_OK;
 }

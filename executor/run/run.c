@@ -229,29 +229,6 @@ static AmStatus open_feeds(Run *run, AmError *error) {
     return run_steps_to_do(run) > 0 ? feeds_start(run->feeds, error) : AM_OK;
 }
 
-/* Allocation and scratch memory of every rank, in process 0. */
-static AmStatus gather_memory(const Run *run, RunReport *report, AmError *error) {
-    ProcessGroup *processes = run->processes;
-    int64_t bytes = (int64_t)sizeof(int64_t) * run->rank_count;
-    int64_t *peak = report->peak_bytes, *scratch = report->scratch_bytes;
-    ProcessPart *parts = ARENA_ARRAY(run->arena, ProcessPart, processes ? processes->count : 1);
-    if (!parts) return am_fail_memory(error, bytes);
-    for (int32_t r = 0; r < run->rank_count; r++) {
-        scratch[r] = run->ranks[r].scratch_bytes;
-        peak[r] = run->ranks[r].memory_bytes - scratch[r];
-    }
-    for (int k = 0; k < 2 && processes; k++) {
-        int64_t *figures = k == 0 ? peak : scratch;
-        TRY(process_group_gather(processes, figures, bytes, bytes, parts, error));
-        if (processes->process != 0) continue;
-        for (int32_t p = 1; p < processes->count; p++)
-            if (parts[p].count == bytes)
-                memcpy(figures + (int64_t)p * run->rank_count, parts[p].bytes, (size_t)bytes);
-        process_group_release_parts(processes, parts);
-    }
-    return AM_OK;
-}
-
 static AmStatus fill_report(const Run *run, RunReport *report, AmError *error) {
     int64_t warm = run->steps_done - 1;
     *report = (RunReport){.steps = run->steps_done,
@@ -276,7 +253,26 @@ static AmStatus fill_report(const Run *run, RunReport *report, AmError *error) {
         report->graphs += device->graphs;
         report->graph_nodes += device->graph_nodes;
     }
-    return gather_memory(run, report, error);
+    /* allocation and scratch memory of every rank, in process 0 */
+    ProcessGroup *processes = run->processes;
+    int64_t bytes = (int64_t)sizeof(int64_t) * run->rank_count;
+    int64_t *peak = report->peak_bytes, *scratch = report->scratch_bytes;
+    ProcessPart *parts = ARENA_ARRAY(run->arena, ProcessPart, processes ? processes->count : 1);
+    if (!parts) return am_fail_memory(error, bytes);
+    for (int32_t r = 0; r < run->rank_count; r++) {
+        scratch[r] = run->ranks[r].scratch_bytes;
+        peak[r] = run->ranks[r].memory_bytes - scratch[r];
+    }
+    for (int k = 0; k < 2 && processes; k++) {
+        int64_t *figures = k == 0 ? peak : scratch;
+        TRY(process_group_gather(processes, figures, bytes, bytes, parts, error));
+        if (processes->process != 0) continue;
+        for (int32_t p = 1; p < processes->count; p++)
+            if (parts[p].count == bytes)
+                memcpy(figures + (int64_t)p * run->rank_count, parts[p].bytes, (size_t)bytes);
+        process_group_release_parts(processes, parts);
+    }
+    return AM_OK;
 }
 
 static AmStatus check_writable(const Run *run, AmError *error) {

@@ -15,17 +15,6 @@
 
 enum { BLOCK_BYTES = 512 << 10, LEAST_BLOCKS = 8, LEAST_ROWS = 32, MOST_ROWS = 128 };
 
-static AmStatus make_indices(BlockArray *array, Arena *arena, Dtype type, int64_t count, AmError *error) {
-    char *indices = arena_alloc(arena, (size_t)(count * dtype_bytes(type)));
-    if (!indices) return am_fail_memory(error, count * 8);
-    for (int64_t k = 0; k < count; k++) {
-        Scalar64 number = {.as_signed = k};
-        scalar64_store(indices + k * dtype_bytes(type), type, &number, SCALAR64_SIGNED, 1, 1);
-    }
-    array->indices = indices;
-    return AM_OK;
-}
-
 static AmStatus prepare_array(RegionKernel *kernel, BlockArray *array, Arena *arena, const PartProgram *of,
                               const RegionLink *link, int32_t size, AmError *error) {
     const ValueLabels *labels = &kernel->blocks.labels.values[link->value];
@@ -62,7 +51,15 @@ static AmStatus prepare_array(RegionKernel *kernel, BlockArray *array, Arena *ar
         elements *= extents[label];
         stride *= whole[label];
     }
-    if (link->place == REGION_INDICES) return make_indices(array, arena, shape->type, stride, error);
+    if (link->place != REGION_INDICES) return AM_OK;
+    int64_t bytes = dtype_bytes(shape->type);
+    char *indices = arena_alloc(arena, (size_t)(stride * bytes));
+    if (!indices) return am_fail_memory(error, stride * bytes);
+    for (int64_t k = 0; k < stride; k++) {
+        Scalar64 number = {.as_signed = k};
+        scalar64_store(indices + k * bytes, shape->type, &number, SCALAR64_SIGNED, 1, 1);
+    }
+    array->indices = indices;
     return AM_OK;
 }
 

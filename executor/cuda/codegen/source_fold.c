@@ -207,17 +207,6 @@ static void append_lanes(Text *out, const CudaFold *fold) {
     text_append_string(out, "        }\n        __syncthreads();\n    }\n");
 }
 
-/* Appends the fold of all elements of the block's results; goes on in the threads that have the results. */
-static void append_fold(Text *out, const CudaFold *fold) {
-    char end[32];
-    snprintf(end, sizeof end, "%lld%s", (long long)fold->results, fold->suffix);
-    append_share(out, fold, end);
-    append_lanes(out, fold);
-    text_append(out, "    if (lane > 0 || result >= %s) return;\n", end);
-    for (int32_t k = 0; k < fold->value_count && fold->lanes > 1; k++)
-        text_append(out, "    value%d = partial%d[t];\n", k, k);
-}
-
 bool cuda_append_fold_rows(Text *out, CudaFold *fold, const char *finish) {
     CudaSource unused = {0};
     char end[32];
@@ -249,7 +238,13 @@ static AmStatus launch(CudaSource *source, Arena *arena, const KernelCall *call,
     Text body = {0};
     cuda_append_signature(&body, call, source, "void", false);
     append_block(&body, fold);
-    append_fold(&body, fold);
+    char end[32];
+    snprintf(end, sizeof end, "%lld%s", (long long)fold->results, fold->suffix);
+    append_share(&body, fold, end);
+    append_lanes(&body, fold);
+    text_append(&body, "    if (lane > 0 || result >= %s) return;\n", end);
+    for (int32_t k = 0; k < fold->value_count && fold->lanes > 1; k++)
+        text_append(&body, "    value%d = partial%d[t];\n", k, k);
     text_append_string(&body, finish);
     text_append_string(&body, "}\n");
     return cuda_source_launch(source, arena, kind, &body, blocks_of(fold) * fold->parts, CUDA_THREADS, error);

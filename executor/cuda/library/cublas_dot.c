@@ -329,15 +329,6 @@ static void close_blas(void *blas) {
     cuda_blas_close(blas);
 }
 
-static AmStatus open_blas(CudaKernelDevice *device, AmError *error) {
-    if (device->blas) return AM_OK;
-    CudaBlas *blas;
-    TRY(cuda_blas_open(&blas, error));
-    TRY(cuda_keep(device, blas, close_blas, error));
-    device->blas = blas;
-    return AM_OK;
-}
-
 /* Lays out packs, workspace and slices in the scratch memory. */
 static AmStatus lay_out_scratch(DotKernel *kernel, KernelCall *call, Arena *arena, const LibraryDot *plan,
                                 const CudaDotOrder *order, AmError *error) {
@@ -396,7 +387,13 @@ AmStatus cuda_prepare_dot(KernelCall *call, Arena *arena, AmError *error) {
     if (!dot || !is_multiplied(left->type, right->type, call->result_shapes[0]->type) ||
         ir_shape_elements(left) == 0 || ir_shape_elements(right) == 0)
         return cuda_prepare_plain(call, arena, error);
-    TRY(open_blas(cuda_device_of(call->device), error));
+    CudaKernelDevice *device = cuda_device_of(call->device);
+    if (!device->blas) {
+        CudaBlas *blas;
+        TRY(cuda_blas_open(&blas, error));
+        TRY(cuda_keep(device, blas, close_blas, error));
+        device->blas = blas;
+    }
     CudaDotOrder order;
     AmError reason = {0};
     AmStatus status = AM_ERROR_INPUT;

@@ -284,17 +284,6 @@ static AmStatus launch_rows(CudaSource *source, Arena *arena, const KernelCall *
                               error);
 }
 
-static AmStatus launch_sorted(CudaSource *source, Arena *arena, const KernelCall *call, const IndexMap *map,
-                              const Entries *entries, const ElementComputation *combine, AmError *error) {
-    int32_t tile = 2, half;
-    while (tile < TILE && tile < entries->count) tile *= 2;
-    source->scratch_bytes = (entries->count > TILE ? 2 : 1) * (int64_t)sizeof(uint64_t) * entries->count;
-    TRY(cuda_source_copy_operand(source, arena, call, error));
-    TRY(launch_tiles(source, arena, call, map, entries, tile, error));
-    TRY(launch_merges(source, arena, call, entries, &half, error));
-    return launch_rows(source, arena, call, map, entries, combine, half, error);
-}
-
 /* Appends position number `number` as coordinates p0, ... */
 static void append_position(Text *out, const IndexMap *map, const char *number, const char *indent) {
     int64_t stride = map->position_count;
@@ -396,5 +385,11 @@ AmStatus cuda_source_scatter(CudaSource *source, Arena *arena, const KernelCall 
     if (map.position_count <= FEW_POSITIONS || elements <= FEW_ROWS * entries.cells ||
         elements > INT64_MAX >> entries.bits)
         return launch_by_result(source, arena, call, &map, &combine, error);
-    return launch_sorted(source, arena, call, &map, &entries, &combine, error);
+    int32_t tile = 2, half;
+    while (tile < TILE && tile < entries.count) tile *= 2;
+    source->scratch_bytes = (entries.count > TILE ? 2 : 1) * (int64_t)sizeof(uint64_t) * entries.count;
+    TRY(cuda_source_copy_operand(source, arena, call, error));
+    TRY(launch_tiles(source, arena, call, &map, &entries, tile, error));
+    TRY(launch_merges(source, arena, call, &entries, &half, error));
+    return launch_rows(source, arena, call, &map, &entries, &combine, half, error);
 }
