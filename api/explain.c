@@ -65,29 +65,22 @@ void am_explanation_free(AmExplanation *explanation) {
     free(explanation);
 }
 
-/* Writes the date of the page in UTC: today, or that of SOURCE_DATE_EPOCH (seconds since 1970). */
-static void format_date(char date[32]) {
-    const char *epoch = getenv("SOURCE_DATE_EPOCH");
-    time_t now = epoch && *epoch ? (time_t)strtoll(epoch, NULL, 10) : time(NULL);
-    struct tm parts;
-    if (!gmtime_r(&now, &parts) || strftime(date, 32, "%Y-%m-%d", &parts) == 0) date[0] = '\0';
-}
-
-static AmStatus append_page(Text *text, const AmExplanation *self, AmError *error) {
-    char date[32];
-    format_date(date);
-    const Plan *plan = self->plan->plan;
-    const ExplainPage page = {.title = self->title,
-                              .date = date,
-                              .command = self->command,
-                              .plan = plan,
-                              .context = plan_context_used(plan, self->plan->primary)};
-    return explanation_print_html(text, self->explanation, &page, error);
-}
-
 static AmStatus append_explanation(Text *text, const AmExplanation *self, AmFormat format, AmError *error) {
     const PlanContext *context = plan_context_used(self->plan->plan, self->plan->primary);
-    if (format == AM_FORMAT_HTML) return append_page(text, self, error);
+    if (format ==
+        AM_FORMAT_HTML) { /* dated in UTC: today, or that of SOURCE_DATE_EPOCH (seconds since 1970) */
+        char date[32];
+        const char *epoch = getenv("SOURCE_DATE_EPOCH");
+        time_t now = epoch && *epoch ? (time_t)strtoll(epoch, NULL, 10) : time(NULL);
+        struct tm parts;
+        if (!gmtime_r(&now, &parts) || strftime(date, sizeof date, "%Y-%m-%d", &parts) == 0) date[0] = '\0';
+        const ExplainPage page = {.title = self->title,
+                                  .date = date,
+                                  .command = self->command,
+                                  .plan = self->plan->plan,
+                                  .context = context};
+        return explanation_print_html(text, self->explanation, &page, error);
+    }
     if (format == AM_FORMAT_JSON) {
         json_t *json = explanation_to_json(self->explanation, context->classes);
         json_t *carried = api_carried_to_json(self->plan);

@@ -52,18 +52,6 @@ static AmStatus fail_value(const HintsReader *self, const char *key, const char 
     return am_fail(error, AM_ERROR_INPUT, self->source, "%s.%s: expected %s", self->where, key, expected);
 }
 
-/* Writes "replicate", "replicate(4)", "split(model)" or "stage(1)". */
-static AmStatus write_call(Text *text, const HintsReader *self, const char *key, const json_t *value,
-                           bool takes_word, bool takes_true, const char *expected, AmError *error) {
-    bool is_number = json_is_integer(value) && json_integer_value(value) >= 0 &&
-                     json_integer_value(value) <= PIN_MOST_NUMBER;
-    if (takes_true && json_is_true(value)) text_append_string(text, key);
-    else if (is_number) text_append(text, "%s(%d)", key, (int)json_integer_value(value));
-    else if (takes_word && json_is_string(value)) text_append(text, "%s(%s)", key, json_string_value(value));
-    else return fail_value(self, key, expected, error);
-    return text->failed ? am_fail_memory(error, 0) : AM_OK;
-}
-
 /* Appends one device of a list: a number or the name of a type. */
 static bool append_device(Text *text, const json_t *item) {
     if (json_is_integer(item)) text_append(text, "%lld", (long long)json_integer_value(item));
@@ -100,8 +88,15 @@ static AmStatus add_scope(HintsReader *self, const json_t *hint, const char *sco
         const json_t *value = json_object_get(hint, calls[k].key);
         Text text = {0};
         if (!value) continue;
-        AmStatus status = write_call(&text, self, calls[k].key, value, calls[k].takes_word,
-                                     calls[k].takes_true, calls[k].expected, error);
+        bool is_number = json_is_integer(value) && json_integer_value(value) >= 0 &&
+                         json_integer_value(value) <= PIN_MOST_NUMBER;
+        AmStatus status = AM_OK;
+        if (calls[k].takes_true && json_is_true(value)) text_append_string(&text, calls[k].key);
+        else if (is_number) text_append(&text, "%s(%d)", calls[k].key, (int)json_integer_value(value));
+        else if (calls[k].takes_word && json_is_string(value))
+            text_append(&text, "%s(%s)", calls[k].key, json_string_value(value));
+        else status = fail_value(self, calls[k].key, calls[k].expected, error);
+        if (text.failed) status = am_fail_memory(error, 0);
         if (status == AM_OK) status = add_pin(self, scope, text.data, calls[k].key, error);
         text_free(&text);
         TRY(status);

@@ -267,20 +267,6 @@ void am_options_free(AmOptions *options) {
     free(options);
 }
 
-static AmStatus add_value(AmOptions *self, int32_t row, const char *value, AmError *error) {
-    int32_t count = self->given[row].count;
-    char *copy = strdup(value);
-    char **values = copy ? realloc(self->given[row].values, sizeof *values * (size_t)(count + 1)) : NULL;
-    if (!values) {
-        free(copy);
-        return am_fail_memory(error, (int64_t)strlen(value) + 1);
-    }
-    values[count] = copy;
-    self->given[row].values = values;
-    self->given[row].count = count + 1;
-    return AM_OK;
-}
-
 static AmStatus set_option(AmOptions *options, const char *key, const char *value, AmError *error) {
     const OptionRow *rows = option_table(options->command);
     bool has_dashes = strncmp(key, "--", 2) == 0;
@@ -300,7 +286,17 @@ static AmStatus set_option(AmOptions *options, const char *key, const char *valu
     options->has_noted = false;
     if (!value || !row->is_repeatable) remove_values(options, k);
     if (!value || (is_switch && strcmp(value, "false") == 0)) return AM_OK;
-    return add_value(options, k, value, error);
+    int32_t count = options->given[k].count;
+    char *copy = strdup(value);
+    char **values = copy ? realloc(options->given[k].values, sizeof *values * (size_t)(count + 1)) : NULL;
+    if (!values) {
+        free(copy);
+        return am_fail_memory(error, (int64_t)strlen(value) + 1);
+    }
+    values[count] = copy;
+    options->given[k].values = values;
+    options->given[k].count = count + 1;
+    return AM_OK;
 }
 
 AmStatus am_options_set(AmOptions *options, const char *key, const char *value, AmError *error) {

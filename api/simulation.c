@@ -10,9 +10,15 @@
 #include "api/options.h"
 #include "api/simulate_trace.h"
 
-/* Reads "DEVICE=FACTOR,...": the factor by which a device is slower than its type. */
-static AmStatus read_slowdowns(SimulationOptions *settings, Arena *arena, const AmOptions *options,
-                               const Cluster *cluster, AmError *error) {
+static AmStatus read_settings(SimulationOptions *settings, Arena *arena, const AmOptions *options,
+                              const Cluster *cluster, AmError *error) {
+    int64_t seed = 0;
+    *settings = (SimulationOptions){.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION, .with_details = true};
+    option_number(options, "memory-fraction", &settings->memory_fraction);
+    option_number(options, "jitter", &settings->jitter);
+    option_integer(options, "seed", &seed);
+    settings->seed = (uint64_t)seed;
+    /* "DEVICE=FACTOR,...": the factor by which a device is slower than its type */
     const char *text = option_text(options, "slow");
     if (!text) return AM_OK;
     double *slowdowns = ARENA_ARRAY(arena, double, cluster->device_count);
@@ -38,17 +44,6 @@ static AmStatus read_slowdowns(SimulationOptions *settings, Arena *arena, const 
         if (slowdowns[d] == 0) slowdowns[d] = 1;
     settings->slowdowns = slowdowns;
     return AM_OK;
-}
-
-static AmStatus read_settings(SimulationOptions *settings, Arena *arena, const AmOptions *options,
-                              const Cluster *cluster, AmError *error) {
-    int64_t seed = 0;
-    *settings = (SimulationOptions){.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION, .with_details = true};
-    option_number(options, "memory-fraction", &settings->memory_fraction);
-    option_number(options, "jitter", &settings->jitter);
-    option_integer(options, "seed", &seed);
-    settings->seed = (uint64_t)seed;
-    return read_slowdowns(settings, arena, options, cluster, error);
 }
 
 /* Returns the file of the plan, for errors. */

@@ -171,16 +171,6 @@ static void fold_states(ParameterRow *rows, int32_t count, const IrRoles *roles,
                 fold_row(&rows[k], &rows[j], arena);
 }
 
-/* Prints the line for the parameters that have no row. */
-static void print_left_out(Text *text, int32_t row_count, int32_t left_out, bool has_shardings) {
-    if (left_out == 0) return;
-    if (!has_shardings) text_append(text, "and %d of the optimizer\n", left_out);
-    else if (row_count > 0)
-        text_append(text, "and %d replicated parameter%s\n", left_out, left_out == 1 ? "" : "s");
-    else if (left_out == 1) text_append_string(text, "the parameter is replicated\n");
-    else text_append(text, "all %d parameters are replicated\n", left_out);
-}
-
 void parameters_print(Text *text, const PlanContext *context, const char *const *sharding, bool is_verbose) {
     Arena arena = {0};
     const IrRoles *roles = context->roles;
@@ -222,7 +212,13 @@ void parameters_print(Text *text, const PlanContext *context, const char *const 
         }
         if (count > 0) text_append_table(text, table.data);
         text_free(&table);
-        print_left_out(text, count, left_out, sharding);
+        if (left_out != 0) {
+            if (!sharding) text_append(text, "and %d of the optimizer\n", left_out);
+            else if (count > 0)
+                text_append(text, "and %d replicated parameter%s\n", left_out, left_out == 1 ? "" : "s");
+            else if (left_out == 1) text_append_string(text, "the parameter is replicated\n");
+            else text_append(text, "all %d parameters are replicated\n", left_out);
+        }
     }
     if (arena.failed) text->failed = true;
     arena_free(&arena);
