@@ -20,7 +20,13 @@ void run_progress_clear(RunProgress *progress) {
     terminal_line_clear(&progress->line);
 }
 
-static void draw(RunProgress *progress, const AmStep *step, double now) {
+void run_progress_step(RunProgress *progress, const AmStep *step) {
+    double now = clock_seconds();
+    if (!terminal_line_is_due(&progress->line, now) && progress->done > 0) return;
+    if (progress->done++ == 0) {
+        progress->first_step = step->step;
+        progress->started = now;
+    }
     Text text = {0};
     int64_t after_first = step->step - progress->first_step;
     double seconds = after_first > 0 ? (now - progress->started) / (double)after_first : step->seconds;
@@ -38,14 +44,4 @@ static void draw(RunProgress *progress, const AmStep *step, double now) {
     }
     if (!text.failed) terminal_line_draw(&progress->line, text.data, now);
     text_free(&text);
-}
-
-void run_progress_step(RunProgress *progress, const AmStep *step) {
-    double now = clock_seconds();
-    if (!terminal_line_is_due(&progress->line, now) && progress->done > 0) return;
-    if (progress->done++ == 0) {
-        progress->first_step = step->step;
-        progress->started = now;
-    }
-    draw(progress, step, now);
 }
