@@ -85,21 +85,6 @@ static int compare_groups(const void *left, const void *right) {
     return order ? order : (*a > *b) - (*a < *b);
 }
 
-/* Adds one group of compared pairs; `x` and `y` have room for them. */
-static AmStatus add_group(PublishedSummary *summary, const PublishedPair *const *pairs, int32_t count,
-                          double *x, double *y, double *regrets, int64_t *unequal, AmError *error) {
-    int32_t best = 0, fastest = 0;
-    if (count < 2) return AM_OK;
-    for (int32_t k = 0; k < count; k++) {
-        x[k] = pairs[k]->measured;
-        y[k] = pairs[k]->predicted;
-        if (y[k] < y[best]) best = k;
-        if (x[k] < x[fastest]) fastest = k;
-    }
-    regrets[summary->groups++] = x[best] / x[fastest] - 1;
-    return published_pairs(x, y, count, &summary->concordant, &summary->discordant, unequal, error);
-}
-
 /* Computes errors, their quantiles, and the orders inside of groups. */
 AmStatus published_summarize(PublishedSummary *summary, const PublishedPair *pairs, int32_t count,
                              AmError *error) {
@@ -135,7 +120,17 @@ AmStatus published_summarize(PublishedSummary *summary, const PublishedPair *pai
     qsort(sorted, (size_t)compared, sizeof *sorted, compare_groups);
     for (int32_t k = 0, end; k < compared; k = end) {
         for (end = k + 1; end < compared && strcmp(sorted[end]->group, sorted[k]->group) == 0;) end++;
-        TRY_OR_FAIL(add_group(summary, sorted + k, end - k, x, y, regrets, &unequal, error));
+        int32_t best = 0, fastest = 0; /* of the group */
+        for (int32_t i = 0; i < end - k; i++) {
+            x[i] = sorted[k + i]->measured;
+            y[i] = sorted[k + i]->predicted;
+            if (y[i] < y[best]) best = i;
+            if (x[i] < x[fastest]) fastest = i;
+        }
+        if (end - k < 2) continue;
+        regrets[summary->groups++] = x[best] / x[fastest] - 1;
+        TRY_OR_FAIL(
+            published_pairs(x, y, end - k, &summary->concordant, &summary->discordant, &unequal, error));
     }
     int64_t difference = summary->concordant - summary->discordant;
     summary->tau = unequal > 0 ? (double)difference / (double)unequal : NAN;
