@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 """Fits of matrix products and fused attention to measured tables, with their leave-one-out errors.
 
-    python3 bench/fit_products.py products.csv attention_and_grouped.csv operators.csv [--write]
+    python3 bench/fit_products.py products.csv attention_and_grouped.csv operators.csv [--write] [--page]
 
 A product of m x k and k x n takes, after its launch, 2 (m + a) (n + a) (k + b) / (peak e) seconds. The edge a is
 work on tiles that are not full, b the start and end of a tile's sum. Fused attention of R rows (batch x heads x
 sequence) and K keys takes c 2 (R + a) K (d + d') / (peak e), with c = 1 forward and 2.5 backward. Needs NumPy and
-SciPy. --write writes cost/measured/device_fits.def and product_points.def.
+SciPy. --write writes cost/measured/device_fits.def and product_points.def, --page the tables of docs/cost-model.md.
 """
 import argparse
 import csv
 import pathlib
 
+import marked_section
 import numpy as np
 from scipy.optimize import least_squares
 
@@ -100,6 +101,7 @@ def main():
     parser.add_argument("attention")
     parser.add_argument("operators")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--page", action="store_true")
     given = parser.parse_args()
     tables, points = [], []
     for device, layouts in (("A100-PCIe-80GB", "NN TN NT"), ("B200", "NN TN NT")):
@@ -113,7 +115,7 @@ def main():
     for device in ("A100-PCIe-80GB", "B200"):
         tables += [(device, name, attention_seconds, (1, 1e4), read_attention(given.attention, device, kernel))
                    for name, kernel in (("FORWARD", "sdp_fwd"), ("BACKWARD", "sdp_bwd"))]
-    lines = []
+    lines, rows = [], {"products": [], "attention": []}
     print("device          kind       rows  share    edge   depth    leave one out: median   mean  90th percentile")
     for device, kind, model, start, (shapes, seconds) in tables:
         fit = fit_table(model, start, shapes, seconds, PEAKS[device])
@@ -121,10 +123,20 @@ def main():
         depth = fit[2] if len(fit) > 2 else 0
         print(f"{device:15} {kind:9} {len(seconds):5} {fit[0]:6.3f} {fit[1]:7.0f} {depth:7.0f} "
               f"{np.median(errors):24.1f} % {errors.mean():5.1f} % {np.quantile(errors, 0.9):8.1f} %")
+        cells = [device.removesuffix("-80GB"), kind.lower() if model is attention_seconds else kind, f"{fit[0]:.2f}",
+                 f"{fit[1]:.0f}", *([] if model is attention_seconds else [f"{depth:.0f}"]),
+                 f"{np.median(errors):.1f} %", f"{np.quantile(errors, 0.9):.1f} %"]
+        rows["attention" if model is attention_seconds else "products"].append(cells)
         name = device.split("-")[0]
         macro = "ATTENTION_FIT" if model is attention_seconds else "PRODUCT_FIT"
         sizes = f"{fit[0]:.4f}, {fit[1]:.1f}" + (f", {depth:.1f}" if macro == "PRODUCT_FIT" else "")
         lines.append(f"{macro}({name}, {kind}, {sizes})")
+    heads = {"products": "layout | e | a | b", "attention": "pass | e | a"}
+    for table, cells in rows.items() if given.page else ():
+        head = f"| device | {heads[table]} | leave-one-out error: median | 90th percentile |\n"
+        marked_section.write(HERE / "docs" / "cost-model.md", f"bench/fit_products.py, {table}",
+                             head + "|---" * len(cells[0]) + "|\n" +
+                             "".join("| " + " | ".join(row) + " |\n" for row in cells))
     if given.write:
         folder = HERE / "cost" / "measured"
         (folder / "device_fits.def").write_text(

@@ -1,7 +1,8 @@
-"""Tables of the models of datasets/models: bench/zoo_tables.py micro_batches|sums
+"""Tables of the models of datasets/models: bench/zoo_tables.py micro_batches|sums|mixed_precision
 
-micro_batches  activations at the peak of one device with 1, 2 and 4 micro-batches
-sums           steps of plans whose sums of 16-bit products stay in f32
+micro_batches    activations at the peak of one device with 1, 2 and 4 micro-batches
+sums             steps of plans whose sums of 16-bit products stay in f32
+mixed_precision  steps on a100:8 before and after convert --mixed-precision bf16
 
 Run as `AUTOMAP=build/automap python3 bench/zoo_tables.py micro_batches`.
 """
@@ -23,13 +24,14 @@ PLANS = (
     ("gpt2_bf16", "h100:1", "megatron"), ("gpt2_bf16", "h100:4", "zero1"), ("llama3_8b", "h100:4", "megatron"),
     ("llama3_8b", "h100:4", "megatron_sequence"), ("llama3_8b", "h100:4", "megatron_zero3"),
 )
+REWRITTEN = ("gpt2", "vgg19", "bert48", "resnet50_batch16", "t5_paper_6", "mlp")
 
 
 def predict(model, cluster, *options):
-    """Returns the predictions of the plan that a search finds."""
+    """Returns the predictions of the plan that a search finds for a model of the zoo, or for a file."""
     with tempfile.TemporaryDirectory() as folder:
         plan = pathlib.Path(folder) / "plan.json"
-        done = subprocess.run([AUTOMAP, "search", model_files.model_file(model), "--cluster", cluster, "-o", plan,
+        done = subprocess.run([AUTOMAP, "search", model if os.path.isfile(model) else model_files.model_file(model), "--cluster", cluster, "-o", plan,
                                "--quiet", *options], capture_output=True, text=True)
         if done.returncode:
             sys.exit(f"{model} on {cluster}: {done.stderr}")
@@ -59,8 +61,19 @@ def sums():
         print(f"| {model} | {cluster} | {plan} | {1e3 * seconds:.3g} |")
 
 
+def mixed_precision():
+    print("| model | f32 | rewritten | gain |\n|---|---|---|---|")
+    for model in REWRITTEN:
+        with tempfile.TemporaryDirectory() as folder:
+            rewritten = os.path.join(folder, "model.hlo.pb")
+            subprocess.run([AUTOMAP, "convert", model_files.model_file(model), rewritten, "--mixed-precision", "bf16",
+                            "--quiet"], check=True)
+            steps = [1e3 * predict(of, "a100:8", "--evaluations", "40")["step_seconds"] for of in (model, rewritten)]
+        print(f"| `{model}` | {steps[0]:.3g} | {steps[1]:.3g} | {steps[0] / steps[1]:.1f} |")
+
+
 if __name__ == "__main__":
-    tables = {"micro_batches": micro_batches, "sums": sums}
+    tables = {"micro_batches": micro_batches, "sums": sums, "mixed_precision": mixed_precision}
     if len(sys.argv) != 2 or sys.argv[1] not in tables:
         sys.exit(__doc__)
     tables[sys.argv[1]]()
