@@ -31,8 +31,9 @@ def predict(model, cluster, *options):
     """Returns the predictions of the plan that a search finds for a model of the zoo, or for a file."""
     with tempfile.TemporaryDirectory() as folder:
         plan = pathlib.Path(folder) / "plan.json"
-        done = subprocess.run([AUTOMAP, "search", model if os.path.isfile(model) else model_files.model_file(model), "--cluster", cluster, "-o", plan,
-                               "--quiet", *options], capture_output=True, text=True)
+        module = model if os.path.isfile(model) else model_files.model_file(model)
+        done = subprocess.run([AUTOMAP, "search", module, "--cluster", cluster, "-o", plan, "--quiet", *options],
+                              capture_output=True, text=True)
         if done.returncode:
             sys.exit(f"{model} on {cluster}: {done.stderr}")
         return json.loads(plan.read_text())["predicted"]
