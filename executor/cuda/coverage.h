@@ -1,7 +1,7 @@
 /* Coverage: how the CUDA back end runs each opcode, and the opcodes and element types that it lacks.
  *
  * One table has the functions that prepare opcodes without a generated kernel;
- * others have the opcodes and types that are missing. The column "CUDA" of docs/operators.md is
+ * others have the opcodes and types that are missing. The column "CUDA" of docs/running.md is
  * cuda_coverage_way() and cuda_lacking_types() of every opcode. Tests compare the column with the tables,
  * and the tables with the types that the back end takes.
  */

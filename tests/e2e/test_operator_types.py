@@ -6,7 +6,7 @@
 Where test_operators.py draws shapes and attributes, this goes through types: floats down to f4,
 integers down to two bits, complex numbers of both widths; operators that JAX on CPU passes to LAPACK; functions
 that JAX makes of many operators; and modules written as text, for what JAX does not make, which
-XLA's own compiler runs beside ours. It also compares docs/operators.md with the tool.
+XLA's own compiler runs beside ours. It also compares docs/running.md with the tool.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_operator_types.py [FAMILY ...]`.
 """
@@ -548,7 +548,7 @@ def check_modules():
     return failures
 
 
-# docs/operators.md
+# docs/running.md
 
 REFUSED_MODULES = {
     "partition-id": "ENTRY e { ROOT r = u32[] partition-id() }",
@@ -578,7 +578,7 @@ def check_document():
             if process.returncode != 3 or base.REFUSED.get(name, "?") not in process.stderr:
                 wrong.append(f"{name}: {process.returncode} {process.stderr.strip()}")
     for line in wrong:
-        print(f"docs/operators.md: {line}", flush=True)
+        print(f"docs/running.md: {line}", flush=True)
     return len(wrong)
 
 

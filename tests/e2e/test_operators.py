@@ -7,7 +7,7 @@ Small programs of one operator each are made by jax.lax over shapes, attributes 
 with a fixed seed, beside hand-picked edges, exported to HLO and run by automap on one device.
 Integers and moved data must agree bit for bit, floating results within so many units in the last
 place: of each element, or of the largest one where sums cancel. For programs of one operator the
-bounds are those of docs/operators.md, which is read here; programs of several state their own.
+bounds are those of docs/running.md, which is read here; programs of several state their own.
 Denormals are left out, as XLA takes them for zeros on CPU. Without AUTOMAP_FULL=1 a sample is run,
 with it every family is drawn several times.
 
@@ -36,7 +36,7 @@ except ImportError:
 jax.config.update("jax_enable_x64", True)
 
 AUTOMAP = os.environ.get("AUTOMAP", "build/automap")
-DOCUMENT = pathlib.Path(__file__).resolve().parents[2] / "docs" / "operators.md"
+DOCUMENT = pathlib.Path(__file__).resolve().parents[2] / "docs" / "running.md"
 FULL = os.environ.get("AUTOMAP_FULL") == "1"
 ROUNDS = 3 if FULL else 1
 SAMPLE = 100  # programs without AUTOMAP_FULL=1
@@ -50,13 +50,13 @@ PLATFORMS = {"matrices": "tpu", "unrolled_random": "tpu"}
 def family(function):
     """A generator of (name, program, arguments[, units[, of]]); called with a random generator.
 
-    Without units the program is held to what docs/operators.md says of the operators in it.
+    Without units the program is held to what docs/running.md says of the operators in it.
     """
     FAMILIES[function.__name__] = function
     return function
 
 
-# The bounds of docs/operators.md.
+# The bounds of docs/running.md.
 
 
 def read_bound(text):

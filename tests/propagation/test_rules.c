@@ -82,7 +82,7 @@ static void test_without_rule(void **state) {
     release(&derived);
 }
 
-/* docs/operators.md has one row for each operator whose rule is neither element-wise nor blocked; rows of
+/* docs/plans.md has one row for each operator whose rule is neither element-wise nor blocked; rows of
  * blocked ones say that they are whole, and no others. */
 static void test_document(void **state) {
     (void)state;
@@ -94,12 +94,12 @@ static void test_document(void **state) {
 #undef OPCODE
     };
     FileBytes bytes;
-    assert_int_equal(file_read(&bytes, SOURCE_DIR "/docs/operators.md", NULL), AM_OK);
+    assert_int_equal(file_read(&bytes, SOURCE_DIR "/docs/plans.md", NULL), AM_OK);
     char *text = calloc(1, (size_t)bytes.length + 1);
     assert_non_null(text);
     memcpy(text, bytes.data, (size_t)bytes.length);
     file_release(&bytes);
-    const char *table = strstr(text, "## How each operator is split");
+    const char *table = strstr(text, "### How each operator is split");
     assert_non_null(table);
     for (size_t k = 0; k < sizeof operators / sizeof *operators; k++) {
         char row[128];

@@ -1,6 +1,6 @@
 /* The element types of every operator on CUDA: the modules of tests/cuda/types.txt, in all types, are
  * prepared for the CPU and for CUDA. If only the CPU takes one, the table of executor/cuda/coverage.c has
- * the reason and docs/operators.md the name of the types. Nothing is compiled or run. With the name of
+ * the reason and docs/running.md the name of the types. Nothing is compiled or run. With the name of
  * another such file, prints the refusals of CUDA. Skipped (77) in a build without CUDA and where there is
  * neither a GPU nor a stand-in. */
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* The column "CUDA" of docs/operators.md beside the tables of the CUDA back end:
+/* The column "CUDA" of docs/running.md beside the tables of the CUDA back end:
  * every opcode has a way and the types that it lacks, or a reason for which it has none. With --print, the
  * column. Skipped (77) in a build without CUDA. Needs no GPU. */
 #include <stdio.h>
@@ -58,24 +58,24 @@ static void write_cell(char *cell, size_t bytes, IrOpcode opcode) {
 static void test_column_and_tables_agree(void **state) {
     (void)state;
     FileBytes bytes;
-    assert_int_equal(file_read(&bytes, SOURCE_DIR "/docs/operators.md", NULL), AM_OK);
+    assert_int_equal(file_read(&bytes, SOURCE_DIR "/docs/running.md", NULL), AM_OK);
     for (int32_t k = 0; k < IR_OPCODE_COUNT; k++) {
         const char *name = ir_opcode_name((IrOpcode)k), *way = cuda_coverage_way((IrOpcode)k);
         const char *row = find_row(bytes.data, name), *reason = cuda_lacks((IrOpcode)k);
         char types[64], column[64], cell[64], remarks[512];
         if (!way) fail_msg("CUDA neither runs '%s' nor has a reason in executor/cuda/coverage.c", name);
-        if (!row) fail_msg("docs/operators.md has no row for '%s'", name);
+        if (!row) fail_msg("docs/running.md has no row for '%s'", name);
         read_cell(types, sizeof types, row, 1);
         read_cell(column, sizeof column, row, 4);
         read_cell(remarks, sizeof remarks, row, 5);
         write_cell(cell, sizeof cell, (IrOpcode)k);
         if (strcmp(column, cell) != 0)
-            fail_msg("docs/operators.md says '%s' of '%s' on CUDA, executor/cuda/coverage.c '%s'", column,
+            fail_msg("docs/running.md says '%s' of '%s' on CUDA, executor/cuda/coverage.c '%s'", column,
                      name, cell);
         if (reason && !strstr(remarks, reason))
-            fail_msg("the remarks on '%s' in docs/operators.md lack '%s'", name, reason);
+            fail_msg("the remarks on '%s' in docs/running.md lack '%s'", name, reason);
         if ((strcmp(types, "none") == 0) != (refused_reason((IrOpcode)k) != NULL))
-            fail_msg("docs/operators.md and executor/refused.c differ on '%s'", name);
+            fail_msg("docs/running.md and executor/refused.c differ on '%s'", name);
     }
     file_release(&bytes);
 }
