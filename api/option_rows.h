@@ -207,10 +207,10 @@ const char *option_present_key(const char *key);
     ROW("prefetch", "N", "batches loaded ahead of the step (default 2)", false,                          \
         RULE_INTEGER(1, FEED_MOST_PREFETCH))
 
-#define RUN_EVALUATION_ROWS(ROW)                                                                        \
-    ROW("eval", "MODEL", "module that runs over held-out data after the last step", false, RULE_TEXT)   \
-    ROW("eval-data", "[NAME=]FILE", "held-out examples, in the forms of --data", true, RULE_TEXT)       \
-    ROW("eval-every", "K", "an evaluation after every K steps, too", false, RULE_INTEGER(1, INT64_MAX)) \
+#define RUN_VALIDATION_ROWS(ROW)                                                                      \
+    ROW("eval", "MODEL", "module that runs over held-out data after the last step", false, RULE_TEXT) \
+    ROW("eval-data", "[NAME=]FILE", "held-out examples, in the forms of --data", true, RULE_TEXT)     \
+    ROW("eval-every", "K", "validate after every K steps, too", false, RULE_INTEGER(1, INT64_MAX))    \
     ROW("eval-roles", "FILE", "its parameter roles (default: model.roles.json beside it)", false, RULE_TEXT)
 
 #define RUN_CHECKPOINT_ROWS(ROW)                                                                      \

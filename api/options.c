@@ -53,7 +53,7 @@ static const OptionRow explain_rows[] = {
 static const OptionRow export_rows[] = {EXPORT_FORMAT_ROWS(ROW) EXPORT_ROWS(ROW)
                                             ROW("json", NULL, "JSON instead of text", false, RULE_SWITCH){0}};
 static const OptionRow run_rows[] = {RUN_TRAINING_ROWS(ROW) OPTION_ROW_INFERENCE(ROW) RUN_DATA_ROWS(ROW)
-                                         RUN_EVALUATION_ROWS(ROW) RUN_CHECKPOINT_ROWS(ROW)
+                                         RUN_VALIDATION_ROWS(ROW) RUN_CHECKPOINT_ROWS(ROW)
                                              RUN_OUTPUT_ROWS(ROW) RUN_TRACE_ROWS(ROW) RUN_DEVICE_ROWS(ROW)
                                                  RUN_PRECISION_ROWS(ROW){0}};
 

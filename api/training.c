@@ -58,9 +58,9 @@ typedef struct RunJob {
     volatile sig_atomic_t stopped;
     Arena arena, warnings_arena;
     AmWarnings warnings;
-    AmModule *evaluation; /* of the option "eval", or NULL */
+    AmModule *validation; /* of the option "eval", or NULL */
     RunProfile profile;
-    AmOutput *outputs; /* of a step: watched, then evaluated */
+    AmOutput *outputs; /* of a step: watched, then validated */
     RunReport report;
     AmRunResult result;
 } RunJob;
@@ -88,26 +88,26 @@ static AmStatus read_watched(RunOptions *settings, const AmOptions *options, con
     return AM_OK;
 }
 
-/* Reads "eval" and its options; the module of an evaluation may train nothing. */
-static AmStatus read_evaluation(RunEvaluation *evaluation, RunJob *job, const AmOptions *options,
+/* Reads "eval" and its options; the module of a validation may train nothing. */
+static AmStatus read_validation(RunValidation *validation, RunJob *job, const AmOptions *options,
                                 AmError *error) {
     static const char *const others[] = {"eval-data", "eval-every", "eval-roles"};
     const char *path = option_text(options, "eval");
     for (size_t k = 0; k < sizeof others / sizeof *others && !path; k++)
         if (option_has(options, others[k]))
             return am_fail(error, AM_ERROR_USAGE, "",
-                           "%s%s: no module to evaluate with (expected %seval MODEL)", options->dashes,
+                           "%s%s: no module to validate with (expected %seval MODEL)", options->dashes,
                            others[k], options->dashes);
     if (!path) return AM_OK;
-    evaluation->data_count = option_texts(options, "eval-data", &evaluation->data_paths);
-    if (evaluation->data_count == 0)
+    validation->data_count = option_texts(options, "eval-data", &validation->data_paths);
+    if (validation->data_count == 0)
         return am_fail(error, AM_ERROR_USAGE, "", "%seval: no held-out data (expected %seval-data FILE)",
                        options->dashes, options->dashes);
-    option_integer(options, "eval-every", &evaluation->every);
-    TRY(am_module_read(&job->evaluation, path, option_text(options, "eval-roles"), error));
-    TRY(api_check_module(job->evaluation, error));
-    evaluation->context = job->evaluation->context;
-    const AmWarnings *warnings = &evaluation->context->canonical->warnings;
+    option_integer(options, "eval-every", &validation->every);
+    TRY(am_module_read(&job->validation, path, option_text(options, "eval-roles"), error));
+    TRY(api_check_module(job->validation, error));
+    validation->context = job->validation->context;
+    const AmWarnings *warnings = &validation->context->canonical->warnings;
     for (int32_t k = 0; k < warnings->count && job->reports; k++)
         api_message(job->callbacks, AM_WARNING, "%s", warnings->texts[k]);
     return AM_OK;
@@ -117,11 +117,11 @@ static AmStatus read_evaluation(RunEvaluation *evaluation, RunJob *job, const Am
 static AmStatus open_job(RunJob *job, RunOptions *settings, const AmModule *module, const AmOptions *options,
                          AmError *error) {
     TRY(read_settings(settings, options, error));
-    TRY(read_evaluation(&settings->evaluation, job, options, error));
+    TRY(read_validation(&settings->validation, job, options, error));
     TRY(read_watched(settings, options, module->context, &job->arena, error));
-    int32_t evaluated = job->evaluation ? job->evaluation->context->roles->output_count + 1 : 0;
-    job->outputs = ARENA_ARRAY(&job->arena, AmOutput, settings->watch_count + evaluated + 1);
-    if (!job->outputs) return am_fail_memory(error, settings->watch_count + evaluated);
+    int32_t validated = job->validation ? job->validation->context->roles->output_count + 1 : 0;
+    job->outputs = ARENA_ARRAY(&job->arena, AmOutput, settings->watch_count + validated + 1);
+    if (!job->outputs) return am_fail_memory(error, settings->watch_count + validated);
     if (!job->reports) return AM_OK;
     return run_profile_open(&job->profile, &job->arena, option_text(options, "profile"), settings, error);
 }
@@ -131,7 +131,7 @@ static AmStatus open_job(RunJob *job, RunOptions *settings, const AmModule *modu
 static void report_step(void *user, const RunStep *step) {
     RunJob *job = user;
     const AmCallbacks *callbacks = job->callbacks;
-    const RunEvaluated *evaluated = step->evaluated;
+    const RunValidated *validated = step->validated;
     AmOutput *outputs = job->outputs;
     AmStep shown = {.size = sizeof shown,
                     .step = step->step,
@@ -142,22 +142,22 @@ static void report_step(void *user, const RunStep *step) {
                     .planned_bytes = step->planned_bytes,
                     .watched_count = step->watched_count,
                     .watched = outputs,
-                    .evaluated = outputs + step->watched_count};
+                    .validated = outputs + step->watched_count};
     for (int32_t k = 0; k < step->watched_count; k++)
         outputs[k] = (AmOutput){.number = step->watched[k].output,
                                 .count = step->watched[k].count,
                                 .values = step->watched[k].values};
-    if (evaluated) {
-        shown.evaluated_count = evaluated->count;
-        shown.evaluated_batches = evaluated->batches;
-        shown.evaluated_seconds = evaluated->seconds;
+    if (validated) {
+        shown.validated_count = validated->count;
+        shown.validated_batches = validated->batches;
+        shown.validated_seconds = validated->seconds;
     }
-    for (int32_t k = 0; k < shown.evaluated_count; k++)
-        outputs[step->watched_count + k] = (AmOutput){.number = evaluated->outputs[k].output,
-                                                      .is_loss = evaluated->outputs[k].is_loss,
-                                                      .is_integer = evaluated->outputs[k].is_integer,
+    for (int32_t k = 0; k < shown.validated_count; k++)
+        outputs[step->watched_count + k] = (AmOutput){.number = validated->outputs[k].output,
+                                                      .is_loss = validated->outputs[k].is_loss,
+                                                      .is_integer = validated->outputs[k].is_integer,
                                                       .count = 1,
-                                                      .values = &evaluated->outputs[k].value};
+                                                      .values = &validated->outputs[k].value};
     if (callbacks->on_step(callbacks->user, &shown) != 0) stop_flag_set(&job->stopped);
 }
 
@@ -280,7 +280,7 @@ static AmStatus run_in(ProcessGroup *processes, AmModule *module, const AmPlan *
     if (result && (status == AM_OK || status == AM_INTERRUPTED))
         api_copy_facts(result, result->size, &job.result, sizeof job.result, NULL);
     run_profile_close(&job.profile);
-    am_module_free(job.evaluation);
+    am_module_free(job.validation);
     arena_free(&job.warnings_arena);
     arena_free(&job.arena);
     return status;

@@ -139,7 +139,7 @@ typedef struct AmProgress {
     double seconds_left;  /* NAN: unknown */
 } AmProgress;
 
-/* An output of a step, or of a pass over evaluation data (option "eval-every"): the mean over its batches,
+/* An output of a step, or of a validation (option "eval-every"): the mean over its batches,
  * the sum of integers. */
 typedef struct AmOutput {
     int32_t number; /* of the module's outputs */
@@ -158,10 +158,10 @@ typedef struct AmStep {
     int64_t planned_bytes;    /* memory of the ranks of this process, by the plan of their buffers */
     int32_t watched_count;
     const AmOutput *watched; /* the outputs of the option "watch" */
-    int32_t evaluated_count; /* 0: no pass over evaluation data after this step */
-    const AmOutput *evaluated;
-    int64_t evaluated_batches;
-    double evaluated_seconds; /* not part of `seconds` */
+    int32_t validated_count; /* 0: no validation after this step */
+    const AmOutput *validated;
+    int64_t validated_batches;
+    double validated_seconds; /* not part of `seconds` */
 } AmStep;
 
 typedef struct AmRunResult AmRunResult;

@@ -38,23 +38,23 @@ void run_stream_json(RunStream *stream, json_t *object) {
     text_free(&text);
 }
 
-void run_evaluated_name(char name[32], const AmOutput *output) {
+void run_validated_name(char name[32], const AmOutput *output) {
     snprintf(name, 32, output->is_loss ? "loss" : "output[%d]", output->number);
 }
 
-static json_t *evaluated_to_json(const AmStep *step) {
+static json_t *validated_to_json(const AmStep *step) {
     json_t *object = json_object();
-    for (int32_t k = 0; k < step->evaluated_count; k++) {
-        const AmOutput *output = &step->evaluated[k];
+    for (int32_t k = 0; k < step->validated_count; k++) {
+        const AmOutput *output = &step->validated[k];
         double value = output->values[0];
         char name[32];
-        run_evaluated_name(name, output);
+        run_validated_name(name, output);
         bool is_exact = output->is_integer && fabs(value) < 0x1p53;
         json_object_set_new(object, name,
                             is_exact ? json_integer((json_int_t)value) : run_number_or_null(value));
     }
-    json_object_set_new(object, "batches", json_integer((json_int_t)step->evaluated_batches));
-    json_object_set_new(object, "seconds", json_real(step->evaluated_seconds));
+    json_object_set_new(object, "batches", json_integer((json_int_t)step->validated_batches));
+    json_object_set_new(object, "seconds", json_real(step->validated_seconds));
     return object;
 }
 
@@ -67,7 +67,7 @@ json_t *run_step_to_json(const AmStep *step) {
         snprintf(name, sizeof name, "output[%d]", step->watched[k].number);
         json_object_set_new(object, name, watched_to_json(&step->watched[k]));
     }
-    if (step->evaluated_count > 0) json_object_set_new(object, "eval", evaluated_to_json(step));
+    if (step->validated_count > 0) json_object_set_new(object, "eval", validated_to_json(step));
     return object;
 }
 
@@ -87,11 +87,11 @@ void run_stream_step(RunStream *stream, const AmStep *step) {
             text_append(&text, " %.9g", step->watched[k].values[i]);
         if (step->watched[k].count > 8) text_append_string(&text, " ...");
     }
-    if (step->evaluated_count > 0) text_append_string(&text, "   eval");
-    for (int32_t k = 0; k < step->evaluated_count; k++) {
+    if (step->validated_count > 0) text_append_string(&text, "   eval");
+    for (int32_t k = 0; k < step->validated_count; k++) {
         char name[32];
-        run_evaluated_name(name, &step->evaluated[k]);
-        text_append(&text, "%s %s %.9g", k > 0 ? "," : "", name, step->evaluated[k].values[0]);
+        run_validated_name(name, &step->validated[k]);
+        text_append(&text, "%s %s %.9g", k > 0 ? "," : "", name, step->validated[k].values[0]);
     }
     text_append_string(&text, "\n");
     run_stream_text(stream, &text);

@@ -21,11 +21,11 @@ void run_stream_text(RunStream *stream, const Text *text);
 void run_stream_json(RunStream *stream, json_t *object);
 
 /* Returns {"step", "loss", "seconds", "output[K]"..., "eval"}; the caller's reference. "eval", where the step
- * has an evaluation: {"loss", "output[K]"..., "batches", "seconds"}. */
+ * has a validation: {"loss", "output[K]"..., "batches", "seconds"}. */
 json_t *run_step_to_json(const AmStep *step);
 
-/* Writes "loss" or "output[K]", the field of an evaluation's output. */
-void run_evaluated_name(char name[32], const AmOutput *output);
+/* Writes "loss" or "output[K]", the field of a validation's output. */
+void run_validated_name(char name[32], const AmOutput *output);
 
 /* Returns a JSON number; null where the value is infinite or not a number: JSON has neither. */
 json_t *run_number_or_null(double value);

@@ -36,11 +36,11 @@ static AmStatus write_events(RunWatch *watch, const AmStep *step) {
     if (step->tokens > 0 && step->seconds > 0)
         scalars[count++] = (EventScalar){"tokens_per_second", (double)step->tokens / step->seconds};
     TRY(event_file_scalars(&watch->events, step->step, scalars, count, &watch->error));
-    for (int32_t k = 0; k < step->evaluated_count; k++) {
+    for (int32_t k = 0; k < step->validated_count; k++) {
         char name[32], tag[40];
-        run_evaluated_name(name, &step->evaluated[k]);
+        run_validated_name(name, &step->validated[k]);
         snprintf(tag, sizeof tag, "eval/%s", name);
-        const EventScalar scalar = {tag, step->evaluated[k].values[0]};
+        const EventScalar scalar = {tag, step->validated[k].values[0]};
         TRY(event_file_scalars(&watch->events, step->step, &scalar, 1, &watch->error));
     }
     return AM_OK;

@@ -24,19 +24,19 @@ typedef struct RunWatched {
     const double *values;
 } RunWatched;
 
-/* An output of an evaluation: the mean over its batches, or the sum where it is an integer. */
-typedef struct RunEvaluatedOutput {
+/* An output of a validation: the mean over its batches, or the sum where it is an integer. */
+typedef struct RunValidatedOutput {
     int32_t output;
     bool is_loss, is_integer;
     double value;
-} RunEvaluatedOutput;
+} RunValidatedOutput;
 
-typedef struct RunEvaluated {
-    const RunEvaluatedOutput *outputs; /* [count] */
+typedef struct RunValidated {
+    const RunValidatedOutput *outputs; /* [count] */
     int32_t count;
     int64_t batches;
     double seconds; /* not part of a step's */
-} RunEvaluated;
+} RunValidated;
 
 typedef struct RunStep {
     int64_t step; /* from 0 */
@@ -47,7 +47,7 @@ typedef struct RunStep {
     int64_t planned_bytes;    /* what this process's ranks hold by the buffer plan, scratch memory included */
     const RunWatched *watched; /* [watched_count], in the requested order */
     int32_t watched_count;
-    const RunEvaluated *evaluated; /* with the values after the step; NULL: no evaluation */
+    const RunValidated *validated; /* with the values after the step; NULL: no validation */
 } RunStep;
 
 /* After a step whose loss is infinite or not a number. */
@@ -56,13 +56,13 @@ typedef enum RunOnNan {
     RUN_GO_ON_AFTER_NAN
 } RunOnNan;
 
-/* Another module that runs over held-out data during a training (evaluation.h). */
-typedef struct RunEvaluation {
+/* Another module that runs over held-out data during a training (validation.h). */
+typedef struct RunValidation {
     const PlanContext *context;    /* NULL: none */
     const char *const *data_paths; /* [data_count], as those of the training */
     int32_t data_count;
     int64_t every; /* steps from one to the next; 0: after the last step only */
-} RunEvaluation;
+} RunValidation;
 
 /* A Chrome trace of the last steps. */
 typedef struct RunTrace {
@@ -102,7 +102,7 @@ typedef struct RunOptions {
     const char *data_path;         /* as --data has it, FILE or NAME[,NAME]=FILE (feed_source.h); or NULL */
     const char *const *data_paths; /* [data_count]: more of them */
     int32_t data_count;
-    RunEvaluation evaluation;
+    RunValidation validation;
     bool shuffle;     /* another order of the examples in every epoch */
     int32_t prefetch; /* batches that are loaded ahead; 0: FEED_PREFETCH */
     uint64_t seed;    /* of "random", and of the order of the examples */

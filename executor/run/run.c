@@ -64,10 +64,10 @@ static AmStatus agree(const Run *run, AmError *error) {
          arena_format(arena, "%s, every %lld steps, %d kept%s",
                       options->checkpoints.path ? "written" : "none", (long long)options->checkpoints.every,
                       (int)options->checkpoints.keep, options->checkpoints.resumes ? ", resumed" : "")},
-        {"evaluation",
+        {"validation",
          arena_format(arena, "%s, every %lld steps",
-                      options->evaluation.context ? options->evaluation.context->sha256 : "none",
-                      (long long)options->evaluation.every)},
+                      options->validation.context ? options->validation.context->sha256 : "none",
+                      (long long)options->validation.every)},
         {"list of results", arena_copy_string(arena, watch.data ? watch.data : "")},
     };
     bool failed = watch.failed || arena->failed;
@@ -87,11 +87,11 @@ static AmStatus check_memory(const Run *run, int32_t opened, AmError *error) {
     int32_t processes = run->processes ? run->processes->local_count : 1;
     for (int32_t r = 0; r < opened; r++) needed += (double)run->ranks[r].memory_bytes;
     if (are_alike) needed += (double)run->ranks[opened - 1].memory_bytes * (run->rank_count - opened);
-    needed = needed * processes + (double)evaluation_bytes(run->evaluation);
+    needed = needed * processes + (double)validation_bytes(run->validation);
     bool on_host = run->kernels == &kernels_cpu;
     if (!on_host || present <= 0 || needed <= present) return AM_OK;
     return am_fail(error, AM_ERROR_RUNTIME, "", "%d ranks%s need %.3g GB of memory and %s has %.3g GB",
-                   run->rank_count * processes, run->evaluation ? " and the evaluation" : "", needed / 1e9,
+                   run->rank_count * processes, run->validation ? " and the validation" : "", needed / 1e9,
                    limit.name, present / 1e9);
 }
 
@@ -333,8 +333,8 @@ static AmStatus run_plan(Run *run, RunReport *report, AmError *error) {
     TRY(lower_ranks(run, error));
     ShardOwner owner = {.ranks = run->ranks, .rank_count = run->rank_count, .processes = run->processes};
     TRY(results_open(&run->results, run->context, options, &owner, run->arena, error));
-    TRY(evaluation_open(&run->evaluation, run->context, options, &owner, error));
-    if (run->evaluation) TRY(check_memory(run, run->rank_count, error));
+    TRY(validation_open(&run->validation, run->context, options, &owner, error));
+    if (run->validation) TRY(check_memory(run, run->rank_count, error));
     TRY(open_checkpoint(run, error));
     TRY(open_feeds(run, error));
     throughput_of_batch(plan_context_primary(run->context), &run->examples, &run->tokens);
@@ -389,7 +389,7 @@ AmStatus run_module(const PlanContext *context, const RunOptions *options, Arena
     for (int32_t r = 0; run.devices && r < run.rank_count; r++)
         if (run.devices[r]) run.devices[r]->back_end->synchronize(run.devices[r], NULL);
     schedule_close(run.schedule);
-    evaluation_close(run.evaluation);
+    validation_close(run.validation);
     feeds_close(run.feeds);
     channels_close(run.channels);
     for (int32_t r = 0; run.ranks && r < run.rank_count; r++) rank_close(&run.ranks[r]);

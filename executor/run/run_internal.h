@@ -6,8 +6,8 @@
 #include "executor/data/feed.h"
 #include "executor/report/results.h"
 #include "executor/run/actor_schedule.h"
-#include "executor/run/evaluation.h"
 #include "executor/run/run.h"
+#include "executor/run/validation.h"
 
 /* Why no further step is made; of several reasons the greatest counts. */
 typedef enum RunEnd { RUN_GOES_ON, RUN_INTERRUPTED, RUN_NOT_FINITE } RunEnd;
@@ -33,7 +33,7 @@ typedef struct Run {
     Checkpoint *checkpoint; /* or NULL */
     int64_t first_step;     /* those before it were done by the run that is resumed */
     Results results;
-    Evaluation *evaluation;   /* or NULL */
+    Validation *validation;   /* or NULL */
     RunEnd end;               /* set by the leading rank between two steps */
     int64_t examples, tokens; /* of a step */
     int64_t planned_bytes;    /* of all ranks here */

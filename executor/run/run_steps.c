@@ -40,7 +40,7 @@ CheckpointPosition run_position_after(const Run *run, int64_t steps) {
 }
 
 /* Called by process 0, with the collected results. */
-static void report_step(Run *run, double seconds, const RunEvaluated *evaluated) {
+static void report_step(Run *run, double seconds, const RunValidated *validated) {
     const Results *results = &run->results;
     double loss = results_loss(results);
     if (run->steps_done == 0) {
@@ -61,7 +61,7 @@ static void report_step(Run *run, double seconds, const RunEvaluated *evaluated)
                     .planned_bytes = run->planned_bytes,
                     .watched = results->values + results->loss_count,
                     .watched_count = results->watched_count - results->loss_count,
-                    .evaluated = evaluated};
+                    .validated = validated};
     if (run->options->on_step) run->options->on_step(run->options->user, &step);
 }
 
@@ -126,33 +126,33 @@ static AmStatus end_step(void *user, Rank *rank, int64_t step, AmError *error) {
     results_take(&run->results, rank->comm->rank - run->first);
     double start = timeline_start(rank->timeline);
     rank_update(rank);
-    if (evaluation_is_due(run->evaluation, number + 1))
-        evaluation_take(run->evaluation, rank->comm->rank - run->first);
+    if (validation_is_due(run->validation, number + 1))
+        validation_take(run->validation, rank->comm->rank - run->first);
     timeline_mark(rank->timeline, TIMELINE_UPDATE, number, start);
     timeline_mark(rank->timeline, TIMELINE_STEP, number, rank->step_begin);
     return AM_OK;
 }
 
-/* Called by the leader of every process; in process 0, *evaluated is the result of a due
- * evaluation. A loss that ends the run is not evaluated. */
-static AmStatus evaluate_if_due(Run *run, const RunEvaluated **evaluated, AmError *error) {
-    *evaluated = NULL;
-    if (!evaluation_is_due(run->evaluation, run_steps_in_all(run) + 1)) return AM_OK;
-    TRY(evaluation_gather(run->evaluation, error));
+/* Called by the leader of every process; in process 0, *validated is the result of a due
+ * validation. A loss that ends the run is not validated. */
+static AmStatus validate_if_due(Run *run, const RunValidated **validated, AmError *error) {
+    *validated = NULL;
+    if (!validation_is_due(run->validation, run_steps_in_all(run) + 1)) return AM_OK;
+    TRY(validation_gather(run->validation, error));
     if (run->processes && run->processes->process != 0) return AM_OK;
     bool is_lost = run->results.loss_count > 0 && !isfinite(results_loss(&run->results));
     if (is_lost && run->options->on_nan == RUN_STOP_ON_NAN) return AM_OK;
-    return evaluation_run(run->evaluation, evaluated, error);
+    return validation_run(run->validation, validated, error);
 }
 
 /* When all ranks of the process have ended a step, and before they begin the next. */
 static AmStatus report_and_go_on(void *user, int64_t step, AmError *error) {
     Run *run = user;
-    const RunEvaluated *evaluated;
+    const RunValidated *validated;
     TRY(results_gather_step(&run->results, error));
     double seconds = clock_seconds() - run->step_begin;
-    TRY(evaluate_if_due(run, &evaluated, error));
-    if (!run->processes || run->processes->process == 0) report_step(run, seconds, evaluated);
+    TRY(validate_if_due(run, &validated, error));
+    if (!run->processes || run->processes->process == 0) report_step(run, seconds, validated);
     run->steps_done++;
     TRY(go_between(run, run->first_step + step + 1, error));
     run->step_begin = clock_seconds(); /* from here on any rank may begin the next one */

@@ -163,10 +163,10 @@ class AmStep(Structure):
         ("planned_bytes", c_int64),
         ("watched_count", c_int32),
         ("watched", POINTER(AmOutput)),
-        ("evaluated_count", c_int32),
-        ("evaluated", POINTER(AmOutput)),
-        ("evaluated_batches", c_int64),
-        ("evaluated_seconds", c_double),
+        ("validated_count", c_int32),
+        ("validated", POINTER(AmOutput)),
+        ("validated_batches", c_int64),
+        ("validated_seconds", c_double),
     ]
 
 

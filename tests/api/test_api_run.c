@@ -60,7 +60,7 @@ static int tear_down(void **state) {
 
 typedef struct Seen {
     int steps, results;
-    double evaluated, last_loss, step_seconds;
+    double validated, last_loss, step_seconds;
 } Seen;
 
 static int see_step(void *user, const AmStep *step) {
@@ -69,10 +69,10 @@ static int see_step(void *user, const AmStep *step) {
     assert_int_equal(step->watched_count, 1);
     assert_int_equal(step->watched[0].number, 0);
     assert_true(step->watched[0].count > 0 && isfinite(step->watched[0].values[0]));
-    assert_int_equal(step->evaluated_count > 0, step->step % 2 == 1 || step->step == 2);
-    for (int32_t k = 0; k < step->evaluated_count; k++)
-        if (step->evaluated[k].is_loss) seen->evaluated = step->evaluated[k].values[0];
-    if (step->evaluated_count > 0) assert_true(step->evaluated_batches > 0 && step->evaluated_seconds > 0);
+    assert_int_equal(step->validated_count > 0, step->step % 2 == 1 || step->step == 2);
+    for (int32_t k = 0; k < step->validated_count; k++)
+        if (step->validated[k].is_loss) seen->validated = step->validated[k].values[0];
+    if (step->validated_count > 0) assert_true(step->validated_batches > 0 && step->validated_seconds > 0);
     seen->last_loss = step->loss;
     return ++seen->steps == 0;
 }
@@ -91,7 +91,7 @@ static void see_result(void *user, const AmRunResult *result) {
 }
 
 /* The group is this process alone, which is the first of one. */
-static void test_run_with_evaluation(void **state) {
+static void test_run_with_validation(void **state) {
     Case *self = *state;
     AmError error;
     AmProcesses *processes;
@@ -118,13 +118,13 @@ static void test_run_with_evaluation(void **state) {
     assert_int_equal(am_processes_end(1, 1, NULL), 1); /* MPI was not started */
     assert_int_equal(seen.steps, 3);
     assert_int_equal(seen.results, 1);
-    assert_true(seen.evaluated > 0);
+    assert_true(seen.validated > 0);
     assert_true(seen.step_seconds == am_plan_step_seconds(self->plan));
     assert_int_equal(result.device_count, 2);
     assert_null(result.device_peak_bytes);
     set(self->options, "eval", NULL);
     assert_int_equal(am_run(self->module, self->plan, self->options, NULL, NULL, &error), AM_ERROR_USAGE);
-    assert_non_null(strstr(error.text, "eval-data: no module to evaluate with"));
+    assert_non_null(strstr(error.text, "eval-data: no module to validate with"));
     set(self->options, "eval-data", NULL);
     set(self->options, "eval-every", NULL);
     set(self->options, "watch", "output[999]");
@@ -218,7 +218,7 @@ static void test_open_run_warns(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_open_run_warns),
-                                       cmocka_unit_test(test_run_with_evaluation),
+                                       cmocka_unit_test(test_run_with_validation),
                                        cmocka_unit_test(test_sweep)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

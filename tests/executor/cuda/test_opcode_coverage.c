@@ -70,8 +70,8 @@ static void test_column_and_tables_agree(void **state) {
         read_cell(remarks, sizeof remarks, row, 5);
         write_cell(cell, sizeof cell, (IrOpcode)k);
         if (strcmp(column, cell) != 0)
-            fail_msg("docs/running.md says '%s' of '%s' on CUDA, executor/cuda/coverage.c '%s'", column,
-                     name, cell);
+            fail_msg("docs/running.md says '%s' of '%s' on CUDA, executor/cuda/coverage.c '%s'", column, name,
+                     cell);
         if (reason && !strstr(remarks, reason))
             fail_msg("the remarks on '%s' in docs/running.md lack '%s'", name, reason);
         if ((strcmp(types, "none") == 0) != (refused_reason((IrOpcode)k) != NULL))

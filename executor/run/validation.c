@@ -1,11 +1,11 @@
-/* Opens the module of an evaluation, and runs it over held-out data with the values that the training has.
+/* Opens the module of a validation, and runs it over held-out data with the values that the training has.
  *
- * Parameters are matched by path and shape (evaluation_match.c); data comes from the files of --eval-data.
- * When an evaluation is due, the ranks of the training give their values (evaluation_take()),
- * evaluation_gather() collects them in process 0, and evaluation_run() sums the outputs of all batches on
+ * Parameters are matched by path and shape (validation_match.c); data comes from the files of --eval-data.
+ * When a validation is due, the ranks of the training give their values (validation_take()),
+ * validation_gather() collects them in process 0, and validation_run() sums the outputs of all batches on
  * one device.
  */
-#include "executor/run/evaluation.h"
+#include "executor/run/validation.h"
 
 #include <stdlib.h>
 
@@ -14,10 +14,10 @@
 #include "executor/array/scalar64.h"
 #include "executor/data/feed.h"
 #include "executor/data/feed_source.h"
-#include "executor/run/evaluation_match.h"
+#include "executor/run/validation_match.h"
 #include "lowering/spmd/ranks.h"
 
-struct Evaluation {
+struct Validation {
     Arena arena;
     const PlanContext *training, *module;
     const RunOptions *options; /* of the training */
@@ -28,19 +28,19 @@ struct Evaluation {
     Comm comm;
     Rank rank;
     Feeds *feeds;
-    int64_t batches, loaded; /* of one evaluation; of all so far */
-    RunEvaluated result;
-    RunEvaluatedOutput *outputs; /* [result.count] */
+    int64_t batches, loaded; /* of one validation; of all so far */
+    RunValidated result;
+    RunValidatedOutput *outputs; /* [result.count] */
 };
 
-static const IrShape *output_shape(const Evaluation *self, int32_t output) {
+static const IrShape *output_shape(const Validation *self, int32_t output) {
     return &self->module->canonical->instructions[self->module->roles->outputs[output]].shape;
 }
 
 /* Outputs of one number that are no parameter's new value. */
-static AmStatus find_outputs(Evaluation *self, AmError *error) {
+static AmStatus find_outputs(Validation *self, AmError *error) {
     const IrRoles *roles = self->module->roles;
-    self->outputs = ARENA_ARRAY(&self->arena, RunEvaluatedOutput, roles->output_count + 1);
+    self->outputs = ARENA_ARRAY(&self->arena, RunValidatedOutput, roles->output_count + 1);
     if (!self->outputs) return am_fail_memory(error, roles->output_count * (int64_t)sizeof *self->outputs);
     for (int32_t k = 0; k < roles->output_count; k++) {
         const IrShape *shape = output_shape(self, k);
@@ -48,7 +48,7 @@ static AmStatus find_outputs(Evaluation *self, AmError *error) {
         for (int32_t p = 0; p < roles->parameter_count; p++) is_update |= roles->parameters[p].output == k;
         if (is_update || !scalar64_supports(shape->type) || ir_shape_elements(shape) != 1) continue;
         self->outputs[self->result.count++] =
-            (RunEvaluatedOutput){.output = k,
+            (RunValidatedOutput){.output = k,
                                  .is_loss = k == roles->loss,
                                  .is_integer = scalar64_kind(shape->type) != SCALAR64_FLOATING};
     }
@@ -59,7 +59,7 @@ static AmStatus find_outputs(Evaluation *self, AmError *error) {
 }
 
 /* Finds the parameters whose values the files of data have. */
-static AmStatus look_into_data(const Evaluation *self, bool *is_in_data, AmError *error) {
+static AmStatus look_into_data(const Validation *self, bool *is_in_data, AmError *error) {
     FeedSource source;
     Arena arena = {0};
     RunOptions options = self->data_options;
@@ -81,14 +81,14 @@ static AmStatus look_into_data(const Evaluation *self, bool *is_in_data, AmError
 }
 
 /* Finds the source of each parameter: data, or a parameter or output of the training. */
-static AmStatus match_parameters(Evaluation *self, AmError *error) {
+static AmStatus match_parameters(Validation *self, AmError *error) {
     int32_t count = self->module->roles->parameter_count;
     bool *is_in_data = ARENA_ARRAY(&self->arena, bool, count + 1);
     self->sources = ARENA_ARRAY(&self->arena, int32_t, count + 1);
     self->wholes = ARENA_ARRAY(&self->arena, GatheredArray, count + 1);
     if (self->arena.failed) return am_fail_memory(error, (int64_t)sizeof(GatheredArray) * count);
     TRY(look_into_data(self, is_in_data, error));
-    TRY(evaluation_match(self->sources, self->training, self->module, is_in_data, error));
+    TRY(validation_match(self->sources, self->training, self->module, is_in_data, error));
     for (int32_t k = 0; k < count; k++) {
         int32_t source = self->sources[k];
         if (source < 0) continue;
@@ -100,7 +100,7 @@ static AmStatus match_parameters(Evaluation *self, AmError *error) {
 }
 
 /* The module on the first rank's device, and the data. */
-static AmStatus open_rank(Evaluation *self, AmError *error) {
+static AmStatus open_rank(Validation *self, AmError *error) {
     const CommBackEnd *back_end;
     KernelDevice *device = self->owner.ranks[0].device;
     int32_t count = self->module->roles->parameter_count;
@@ -120,34 +120,34 @@ static AmStatus open_rank(Evaluation *self, AmError *error) {
     return feeds_start(self->feeds, error);
 }
 
-AmStatus evaluation_open(Evaluation **evaluation, const PlanContext *training, const RunOptions *options,
+AmStatus validation_open(Validation **validation, const PlanContext *training, const RunOptions *options,
                          const ShardOwner *owner, AmError *error) {
-    *evaluation = NULL;
-    if (!options->evaluation.context) return AM_OK;
+    *validation = NULL;
+    if (!options->validation.context) return AM_OK;
     if (plan_context_primary(training)->layer_map)
         return am_fail(error, AM_ERROR_USAGE, "",
-                       "evaluation: the plan splits the layers of stacked parameters (expected a plan of "
+                       "validation: the plan splits the layers of stacked parameters (expected a plan of "
                        "search --layers loop)");
-    Evaluation *self = calloc(1, sizeof *self);
+    Validation *self = calloc(1, sizeof *self);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
-    *evaluation = self;
+    *validation = self;
     self->training = training;
-    self->module = options->evaluation.context;
+    self->module = options->validation.context;
     self->options = options;
     self->owner = *owner;
-    self->data_options = (RunOptions){.data_paths = options->evaluation.data_paths,
-                                      .data_count = options->evaluation.data_count,
+    self->data_options = (RunOptions){.data_paths = options->validation.data_paths,
+                                      .data_count = options->validation.data_count,
                                       .prefetch = 1,
                                       .warnings = options->warnings};
     bool has_rank = !self->owner.processes || self->owner.processes->process == 0;
     AmStatus status = find_outputs(self, error);
     if (status == AM_OK) status = match_parameters(self, error);
     if (status == AM_OK && has_rank) status = open_rank(self, error);
-    if (status != AM_OK) am_error_prefix(error, "evaluation: ");
+    if (status != AM_OK) am_error_prefix(error, "validation: ");
     return status;
 }
 
-void evaluation_close(Evaluation *self) {
+void validation_close(Validation *self) {
     if (!self) return;
     feeds_close(self->feeds);
     for (int32_t k = 0; self->wholes && k < self->module->roles->parameter_count; k++)
@@ -158,31 +158,31 @@ void evaluation_close(Evaluation *self) {
     free(self);
 }
 
-int64_t evaluation_bytes(const Evaluation *self) {
+int64_t validation_bytes(const Validation *self) {
     int64_t bytes = self ? self->rank.memory_bytes : 0;
     for (int32_t k = 0; self && k < self->module->roles->parameter_count; k++)
         if (self->wholes[k].whole) bytes += ir_shape_bytes(self->wholes[k].shape);
     return bytes;
 }
 
-bool evaluation_is_due(const Evaluation *self, int64_t steps) {
+bool validation_is_due(const Validation *self, int64_t steps) {
     if (!self) return false;
-    int64_t every = self->options->evaluation.every;
+    int64_t every = self->options->validation.every;
     return steps >= self->options->steps || (every > 0 && steps % every == 0);
 }
 
-void evaluation_take(Evaluation *self, int32_t r) {
+void validation_take(Validation *self, int32_t r) {
     for (int32_t k = 0; k < self->module->roles->parameter_count; k++)
         if (self->sources[k] >= 0) gathered_take(&self->wholes[k], r);
 }
 
-AmStatus evaluation_gather(Evaluation *self, AmError *error) {
+AmStatus validation_gather(Validation *self, AmError *error) {
     for (int32_t k = 0; k < self->module->roles->parameter_count; k++)
         if (self->sources[k] >= 0) TRY(gathered_gather(&self->wholes[k], error));
     return AM_OK;
 }
 
-AmStatus evaluation_run(Evaluation *self, const RunEvaluated **result, AmError *error) {
+AmStatus validation_run(Validation *self, const RunValidated **result, AmError *error) {
     const volatile sig_atomic_t *interrupted = self->options->interrupted;
     double start = clock_seconds();
     bool is_updating = self->rank.program->execution.update_count > 0; /* perhaps in place */
@@ -198,7 +198,7 @@ AmStatus evaluation_run(Evaluation *self, const RunEvaluated **result, AmError *
         }
         TRY(rank_run(&self->rank, error));
         for (int32_t k = 0; k < self->result.count; k++) {
-            RunEvaluatedOutput *output = &self->outputs[k];
+            RunValidatedOutput *output = &self->outputs[k];
             Dtype type = output_shape(self, output->output)->type;
             Scalar64 bits = {0}, value;
             double number;

@@ -1,14 +1,14 @@
 # labels: cpu e2e
 # timeout: 300
 # cost: 10
-"""Evaluations during a training: their values are those of a separate run of the module, and the losses stay the same.
+"""Validations during a training: their values are those of a separate run of the module, and the losses stay the same.
 
 mlp learns the digits under plans for one device, a mesh, ZeRO and a pipeline, in one process and under mpirun;
 mlp_evaluate counts the right answers on held-out digits after some steps. gpt2_tiny and two_swapped are their own
-evaluation, over several batches. Other cases: a resumed training, other first words of the paths, an interrupt, and bad
+validation, over several batches. Other cases: a resumed training, other first words of the paths, an interrupt, and bad
 input with its exit code.
 
-Run as `AUTOMAP=build/automap python3 tests/e2e/test_evaluation.py`.
+Run as `AUTOMAP=build/automap python3 tests/e2e/test_validation.py`.
 """
 
 import json
@@ -64,8 +64,8 @@ def losses(steps):
     return [step["loss"] for step in steps]
 
 
-def evaluations(steps):
-    """Returns the evaluations by step, without their seconds."""
+def validations(steps):
+    """Returns the validations by step, without their seconds."""
     return {step["step"]: {name: value for name, value in step["eval"].items() if name != "seconds"}
             for step in steps if "eval" in step}
 
@@ -79,18 +79,18 @@ def right_answers(state):
 
 
 def check_plan(at, name, plan):
-    """Returns the evaluations after every five steps."""
+    """Returns the validations after every five steps."""
     plain = train(plan, "--save", at / "last.safetensors")
     early = at / "early.safetensors"
     train(plan, "--save", early, steps=10)
     graded = train(plan, *GRADE, "--eval-every", 5)
-    assert losses(graded) == losses(plain), f"{name}: an evaluation changes the losses"
-    found = evaluations(graded)
-    assert sorted(found) == [4, 9, 14, 19, STEPS - 1], f"{name}: evaluations at {sorted(found)}"
+    assert losses(graded) == losses(plain), f"{name}: a validation changes the losses"
+    found = validations(graded)
+    assert sorted(found) == [4, 9, 14, 19, STEPS - 1], f"{name}: validations at {sorted(found)}"
     assert found[9] == right_answers(early), f"{name}: {found[9]} after 10 steps"
     assert found[STEPS - 1] == right_answers(at / "last.safetensors"), f"{name}: {found} at the end"
-    assert found[4] != found[STEPS - 1], f"{name}: the evaluations do not follow the training"
-    only_last = evaluations(train(plan, *GRADE))
+    assert found[4] != found[STEPS - 1], f"{name}: the validations do not follow the training"
+    only_last = validations(train(plan, *GRADE))
     assert only_last == {STEPS - 1: found[STEPS - 1]}, f"{name}: without --eval-every {only_last}"
     return found
 
@@ -99,7 +99,7 @@ def check_processes(plan, want):
     mpis = mpi_launch.found()
     for mpi in mpis[:1]:
         steps = train(plan, *GRADE, "--eval-every", 5, launch=mpi.command(2, mpi.program))
-        assert evaluations(steps) == want, f"two processes of {mpi.name}: {evaluations(steps)}, not {want}"
+        assert validations(steps) == want, f"two processes of {mpi.name}: {validations(steps)}, not {want}"
     return len(mpis[:1])
 
 
@@ -109,7 +109,7 @@ def check_outputs(at):
                    MLP / "data.npz", "--steps", 4, *GRADE, "--eval-every", 2, "--log", at / "log.jsonl",
                    "--tensorboard", at / "events")
     assert text.returncode == 0, text.stderr
-    logged = evaluations(map(json.loads, (at / "log.jsonl").read_text().splitlines()))
+    logged = validations(map(json.loads, (at / "log.jsonl").read_text().splitlines()))
     assert sorted(logged) == [1, 3], logged
     events = b"".join(path.read_bytes() for path in (at / "events").iterdir())
     shown = [line for line in text.stdout.splitlines() if line.startswith("step") and " eval " in line]
@@ -121,17 +121,17 @@ def check_outputs(at):
 
 
 def check_batches(at, name, held_out):
-    """The module of the training as its evaluation: the mean of the losses of four batches, and no update is kept."""
+    """The module of the training as its validation: the mean of the losses of four batches, and no update is kept."""
     model, single = MODELS / name, []
     np.savez(at / "four.npz", **held_out)
     graded = train("none", "--save", at / "own.safetensors", "--eval", model / "model.hlo.pb", "--eval-data",
                    at / "four.npz", "--eval-every", 2, model=model, steps=4)
-    assert losses(graded) == losses(train("none", model=model, steps=4)), f"an evaluation changes the losses of {name}"
+    assert losses(graded) == losses(train("none", model=model, steps=4)), f"a validation changes the losses of {name}"
     for batch in range(4):
         np.savez(at / "one.npz", **{path: array[batch] for path, array in held_out.items()})
         single += losses(lines(automap("run", model / "model.hlo.pb", "--plan", "none", "--state",
                                        at / "own.safetensors", "--data", at / "one.npz", "--steps", 1, "--json")))
-    found = evaluations(graded)[3]
+    found = validations(graded)[3]
     assert found["batches"] == 4 and abs(found["loss"] - sum(single) / 4) < 1e-12, f"{name}: {found}, not {single}"
     assert set(found) == {"loss", "batches"}, f"{name}: outputs that are updates: {found}"
 
@@ -141,12 +141,12 @@ def check_resumed(at, want):
     options = [*GRADE, "--eval-every", 5, "--checkpoint", folder, "--log", log]
     train("none", *options, steps=12)
     train("none", *options, "--resume")
-    found = evaluations(map(json.loads, log.read_text().splitlines()))
+    found = validations(map(json.loads, log.read_text().splitlines()))
     assert found.pop(11) and found == want, f"a resumed training: {found}, not {want}"
 
 
 def renamed_grader(at, old, new):
-    """mlp_evaluate with other paths; the options of an evaluation with it."""
+    """mlp_evaluate with other paths; the options of a validation with it."""
     text, roles = at / "renamed.hlo.txt", at / "renamed.roles.json"
     assert automap("convert", GRADER, text).returncode == 0
     text.write_text(text.read_text().replace("\\'", "'").replace(old, new))
@@ -158,7 +158,7 @@ def check_first_words(at, want):
     """Paths that differ in their first words; unknown ones are listed."""
     for old, new in [("state['params']", "params"), ("state['params']", "model.state['params']"),
                      ("state['", "model['")]:
-        found = evaluations(train("none", *renamed_grader(at, old, new)))
+        found = validations(train("none", *renamed_grader(at, old, new)))
         assert found == {STEPS - 1: want}, f"{new}: {found}"
     result = automap("run", MLP / "model.hlo.pb", "--plan", "none", "--state", MLP / "state.npz", "--data",
                      MLP / "data.npz", *renamed_grader(at, "kernel", "matrix"))
@@ -171,17 +171,17 @@ def check_mistakes(at):
     np.savez(at / "narrow.npz", x=np.zeros((384, 63), np.float32), y=np.zeros(384, np.int32))
     np.savez(at / "half.npz", x=np.zeros((384, 64), np.float32))
     cases = [
-        (["--eval-every", 2], 2, "--eval-every: no module to evaluate with (expected --eval MODEL)"),
-        (["--eval-data", TEST], 2, "--eval-data: no module to evaluate with"),
-        (["--eval-roles", TEST], 2, "--eval-roles: no module to evaluate with"),
+        (["--eval-every", 2], 2, "--eval-every: no module to validate with (expected --eval MODEL)"),
+        (["--eval-data", TEST], 2, "--eval-data: no module to validate with"),
+        (["--eval-roles", TEST], 2, "--eval-roles: no module to validate with"),
         (["--eval", GRADER], 2, "--eval: no held-out data (expected --eval-data FILE)"),
         ([*GRADE, "--eval-every", 0], 2, "--eval-every 0: expected an integer of at least 1"),
         (["--eval", at / "none.pb", "--eval-data", TEST], 3, "none.pb: cannot be opened"),
         (["--eval", TEST, "--eval-data", TEST], 3, "test.npz: "),
-        (["--eval", GRADER, "--eval-data", at / "none.npz"], 3, "none.npz: evaluation: cannot be opened"),
+        (["--eval", GRADER, "--eval-data", at / "none.npz"], 3, "none.npz: validation: cannot be opened"),
         (["--eval", GRADER, "--eval-data", at / "narrow.npz"], 3, "array 'x' is f32[384,63], expected f32[384,64]"),
         (["--eval", GRADER, "--eval-data", at / "half.npz"], 3, "no value for 'y' (data, s32[384])"),
-        ([*GRADE, "--eval-data", at / "half.npz"], 3, "half.npz: evaluation: feeds 'x', and so does"),
+        ([*GRADE, "--eval-data", at / "half.npz"], 3, "half.npz: validation: feeds 'x', and so does"),
         (["--eval", MODELS / "mlp_tiny" / "model.hlo.pb", "--eval-data", TEST], 3,
          "is f32[32], expected f32[256] as 'state['params'][0]['bias']' of the training"),
         (["--eval", MODELS / "gpt2_tiny" / "model.hlo.pb", "--eval-data", TEST], 3, " more: expected the path"),
@@ -196,7 +196,7 @@ def check_mistakes(at):
 
 
 def check_interrupt(at):
-    """An interrupt ends a long evaluation, too; the state is saved."""
+    """An interrupt ends a long validation, too; the state is saved."""
     rows = 384 * 5000
     with open(at / "x.npy", "wb") as file:
         np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (rows, 64)})
@@ -207,7 +207,7 @@ def check_interrupt(at):
              "--eval-data", f"y={at / 'y.npy'}", "--eval-every", 2]
     process = subprocess.Popen([AUTOMAP, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout.readline().startswith("step      0")
-    time.sleep(0.3)  # by then it evaluates
+    time.sleep(0.3)  # by then it validates
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=120)
     assert process.returncode == 130 and (at / "saved.npz").exists(), f"{process.returncode}: {errors}"
@@ -223,7 +223,7 @@ def main():
             result = automap("search", MLP / "model.hlo.pb", *options, "-o", plan, "--quiet")
             assert result.returncode == 0, f"{name}: {result.stderr}"
             check_plan(at, name, plan)
-        processes = check_processes(at / "mesh.json", evaluations(train(at / "mesh.json", *GRADE, "--eval-every", 5)))
+        processes = check_processes(at / "mesh.json", validations(train(at / "mesh.json", *GRADE, "--eval-every", 5)))
         check_outputs(at)
         rng = np.random.default_rng(5)
         for name in ["gpt2_tiny", "two_swapped"]:
@@ -233,7 +233,7 @@ def main():
         check_first_words(at, want[STEPS - 1])
         check_mistakes(at)
         check_interrupt(at)
-    print(f"evaluations under {len(PLANS) + 1} plans and {processes} MPI passed")
+    print(f"validations under {len(PLANS) + 1} plans and {processes} MPI passed")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-/* Parameters of an evaluation module and their values in a training: by the last words of the paths. */
+/* Parameters of a validation module and their values in a training: by the last words of the paths. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "executor/run/evaluation_match.h"
+#include "executor/run/validation_match.h"
 
 enum { MOST = 6 };
 
@@ -53,7 +53,7 @@ static const char *match(int32_t *sources, const Given *training, const Given *m
     AmError error = {0};
     make_side(&left, training);
     make_side(&right, module);
-    AmStatus status = evaluation_match(sources, &left.context, &right.context, is_in_data, &error);
+    AmStatus status = validation_match(sources, &left.context, &right.context, is_in_data, &error);
     if (status == AM_OK) return "";
     assert_int_equal(status, AM_ERROR_INPUT);
     assert_string_equal(error.source, "grade.hlo");
@@ -63,14 +63,14 @@ static const char *match(int32_t *sources, const Given *training, const Given *m
 
 static void test_common_words(void **state) {
     (void)state;
-    assert_int_equal(evaluation_common_words("state['params'][0]['kernel']", "params[0]['kernel']"), 3);
-    assert_int_equal(evaluation_common_words("state.params.layers.0.w", "model['layers.0.w']"), 3);
-    assert_int_equal(evaluation_common_words("w", "w"), 1);
-    assert_int_equal(evaluation_common_words("", ""), 0);
-    assert_int_equal(evaluation_common_words("w", "raw"), 0);
-    assert_int_equal(evaluation_common_words("params['a']['w']", "params['b']['w']"),
+    assert_int_equal(validation_common_words("state['params'][0]['kernel']", "params[0]['kernel']"), 3);
+    assert_int_equal(validation_common_words("state.params.layers.0.w", "model['layers.0.w']"), 3);
+    assert_int_equal(validation_common_words("w", "w"), 1);
+    assert_int_equal(validation_common_words("", ""), 0);
+    assert_int_equal(validation_common_words("w", "raw"), 0);
+    assert_int_equal(validation_common_words("params['a']['w']", "params['b']['w']"),
                      0);                                                   /* two words each differ */
-    assert_int_equal(evaluation_common_words("w", "state.opt.mean.w"), 0); /* three more words */
+    assert_int_equal(validation_common_words("w", "state.opt.mean.w"), 0); /* three more words */
 }
 
 static void test_sources(void **state) {

@@ -1,6 +1,6 @@
-/* Matches the parameters of an evaluation module with the values of a training, by the words of their paths.
+/* Matches the parameters of a validation module with the values of a training, by the words of their paths.
  */
-#include "executor/run/evaluation_match.h"
+#include "executor/run/validation_match.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static int32_t count_words(const char *path, size_t end) {
     return count;
 }
 
-int32_t evaluation_common_words(const char *a, const char *b) {
+int32_t validation_common_words(const char *a, const char *b) {
     size_t end_a = strlen(a), end_b = strlen(b);
     int32_t common = 0;
     for (;;) {
@@ -56,7 +56,7 @@ static int64_t rate(const PlanContext *training, int32_t k, const char *path) {
     const IrParameter *candidate = &training->roles->parameters[k];
     if (candidate->role == IR_ROLE_DATA) return 0;
     if (strcmp(candidate->path, path) == 0) return INT64_MAX;
-    int64_t common = evaluation_common_words(candidate->path, path);
+    int64_t common = validation_common_words(candidate->path, path);
     return common == 0 ? 0 : 2 * common + (candidate->role == IR_ROLE_WEIGHT ? 1 : 0);
 }
 
@@ -114,7 +114,7 @@ static AmStatus check_distinct(const int32_t *sources, const PlanContext *traini
     return status;
 }
 
-AmStatus evaluation_match(int32_t *sources, const PlanContext *training, const PlanContext *module,
+AmStatus validation_match(int32_t *sources, const PlanContext *training, const PlanContext *module,
                           const bool *is_in_data, AmError *error) {
     Text missing = {0};
     int32_t count = 0;
