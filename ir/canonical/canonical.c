@@ -8,7 +8,8 @@
  *    visited operands first, and a call is replaced by the body it calls, with
  *    the call's operands for the body's parameters. A copied instruction keeps
  *    its position in the file, a body taking the place of its call.
- * 3. The flat list is simplified (ir/canonical/simplify.h), so that computations which only
+ * 3. Indices that count rows become batching dimensions (ir/canonical/row_indices.h), and the
+ *    flat list is simplified (ir/canonical/simplify.h), so that computations which only
  *    dead code mentions are never reached.
  * 4. It is numbered topologically, the smallest position first (ir/topological_order.h): a
  *    file that lists operands first keeps its order.
@@ -21,6 +22,7 @@
 
 #include "ir/analysis/flops.h"
 #include "ir/analysis/loops.h"
+#include "ir/canonical/row_indices.h"
 #include "ir/canonical/simplify.h"
 #include "ir/names.h"
 #include "ir/topological_order.h"
@@ -358,6 +360,7 @@ static AmStatus canonicalize(Canonicalizer *work) {
         if (result->arena.failed || work->scratch.failed)
             return am_fail_memory(work->error, work->flat_count);
         IrInstructionList list = {work->flat, work->positions, work->flat_count, root, c == 0};
+        TRY(ir_batch_row_indices(&list, &result->arena, work->error));
         TRY(ir_simplify(&list, work->has_effect, &work->frames, work->error));
         work->flat_count = list.count;
         root = list.root;

@@ -12,6 +12,7 @@
 
 #include "base/text.h"
 #include "ir/canonical/canonical.h"
+#include "ir/hlo.pb-c.h"
 
 #define MODELS SOURCE_DIR "/datasets/models"
 
@@ -284,11 +285,48 @@ static void hash_sees_what_is_computed(void **state) {
     assert_string_equal(hex, renamed);
 }
 
+/* A gather of [rows] and labels, and one of [rows] and columns where the rows of the operand are more. */
+#define GATHER_OF_ROWS(rows)                                                                             \
+    "HloModule rows\n\nENTRY main {\n  x = f32[" rows ",8] parameter(0)\n  y = s32[6] parameter(1)\n"    \
+    "  zero = s32[] constant(0)\n  zeros = s32[6] broadcast(zero), dimensions={}\n"                      \
+    "  many = s32[] constant(" rows ")\n  shift = s32[6] broadcast(many), dimensions={}\n"               \
+    "  count = s32[6] iota(), iota_dimension=0\n  below = pred[6] compare(count, zeros), direction=LT\n" \
+    "  after = s32[6] add(count, shift)\n  row = s32[6] select(below, after, count)\n"                   \
+    "  a = s32[6,1] reshape(row)\n  b = s32[6,1] reshape(y)\n"                                           \
+    "  index = s32[6,2] concatenate(a, b), dimensions={1}\n"                                             \
+    "  ROOT found = f32[6] gather(x, index), offset_dims={}, collapsed_slice_dims={0,1}, "               \
+    "start_index_map={0,1}, index_vector_dim=1, slice_sizes={1,1}\n}\n"
+
+/* Rows that an index counts become a batching dimension, if each of them has one index. */
+static void counted_rows_are_batched(void **state) {
+    (void)state;
+    static const char *const texts[] = {GATHER_OF_ROWS("6"), GATHER_OF_ROWS("7")};
+    for (int32_t k = 0; k < 2; k++) {
+        IrModule *module = read_text(texts[k]), *canonical = canonical_of(module);
+        const IrInstruction *found = &canonical->instructions[canonical->computations[0].root];
+        const IrGather *gather = found->attributes->gather;
+        assert_int_equal(gather->batching_count, k == 0);
+        assert_int_equal(gather->index_map_count, k == 0 ? 1 : 2);
+        assert_int_equal(gather->collapsed_count, k == 0 ? 1 : 2);
+        assert_int_equal(canonical->instructions[found->operands[1]].shape.dimensions[1], k == 0 ? 1 : 2);
+        assert_int_equal(found->message->gather_dimension_numbers->n_operand_batching_dims, k == 0);
+        if (k == 0) {
+            assert_int_equal(gather->operand_batching[0], 0);
+            assert_int_equal(gather->indices_batching[0], 0);
+            assert_int_equal(gather->start_index_map[0], 1);
+            assert_int_equal(gather->collapsed_dimensions[0], 1);
+        }
+        ir_module_free(canonical);
+        ir_module_free(module);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_are_inlined),          cmocka_unit_test(numbered_topologically),
         cmocka_unit_test(cycles_are_refused),         cmocka_unit_test(expansion_is_bounded),
         cmocka_unit_test(one_hash_in_every_encoding), cmocka_unit_test(hash_sees_what_is_computed),
+        cmocka_unit_test(counted_rows_are_batched),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
