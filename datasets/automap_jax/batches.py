@@ -7,12 +7,15 @@ def smallest_factor(number):
     return next((k for k in range(2, number + 1) if number % k == 0), 1)
 
 
-def batch_dimensions(rows, leaves):
+def batch_dimensions(document, leaves):
     """Finds the data that micro-batches cut. Returns (choices, the number of examples). A choice is {number: dimension
-    of the examples}; the first one with which the step can be traced counts. The plan names the data of the first
-    choice. The second one adds other data of as many rows, such as labels that only index results."""
-    rows = [row for row in rows if row["role"] == "data" and np.ndim(leaves[row["number"]]) > 0]
+    of the examples}; the first one with which the step can be traced counts. A plan with the number of examples names
+    all data. For other plans, the second choice adds other data of as many rows, such as labels that only index
+    results."""
+    rows = [row for row in document["parameters"] if row["role"] == "data" and np.ndim(leaves[row["number"]]) > 0]
     axes = {row["number"]: row["batch_dimension"] for row in rows if row.get("batch_dimension") is not None}
+    if document.get("examples"):
+        return [axes], document["examples"]
     named = [axes] if axes or not rows else []
     # Files of earlier versions and steps without a batch name none.
     size = next((np.shape(leaves[row["number"]])[axes.get(row["number"], 0)] for row in rows

@@ -23,6 +23,9 @@ class Function:
                 helpers[k] = graph.nodes[k]
                 open_values += numbers(graph.nodes[k])
         nodes = [helpers[k] for k in sorted(helpers)] + list(nodes)
+        if any(value in own for helper in helpers.values() for value in numbers(helper)):
+            place = {id(node): k for k, node in enumerate(graph.nodes)}
+            nodes.sort(key=lambda node: place[id(node)])
         made = {value for node in nodes for value in node.outputs}
         self.inputs = sorted({value for node in nodes for value in numbers(node) if value not in made}
                              | {value for value in wanted if value not in made})

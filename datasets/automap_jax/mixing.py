@@ -8,11 +8,16 @@ of B is in micro-batch b mod M, so that slices and padding in proportion to the 
     name = mixing_operator(whole, micro, nodes, rows)
 """
 
+import math
+
 from .step_graph import Constant, Graph, numbers, users_of
 
 # Operators through which an iota remains an index of examples: with a wrapped negative value, beside other indices.
 INDEX_OPERATORS = {"add", "broadcast_in_dim", "concatenate", "convert_element_type", "copy", "expand_dims", "lt",
                    "reshape", "select_n", "squeeze"}  # fmt: skip
+# Operators on the last dimensions of their operands, by the number of these.
+LAST_DIMENSIONS = {"cholesky": 2, "eig": 2, "eigh": 2, "geqrf": 2, "hessenberg": 2, "householder_product": 2, "lu": 2,
+                   "qr": 2, "schur": 2, "svd": 2, "top_k": 1, "triangular_solve": 2, "tridiagonal": 2}  # fmt: skip
 CUMULATIVE = {"cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"}
 
 
@@ -119,6 +124,27 @@ def mixes_by_index(whole, pair, rows):
     return False
 
 
+def adds_to_base(whole, pair):
+    """Returns whether a scatter adds a sum over the examples to other numbers than zeros, as each micro-batch would."""
+    base = pair.node.inputs[0]
+    made = next((node for node in whole.nodes if base in node.outputs), None)
+    is_zero = made and made.primitive.name == "broadcast_in_dim" and isinstance(made.inputs[0], Constant) \
+        and made.inputs[0].value == 0
+    return not Pair.split(pair.outs[0]) and not is_zero
+
+
+def unit_after(pair, unit):
+    """Element e of a dimension of examples is of example e // unit. Returns the unit after a reshape; None if a
+    micro-batch would reshape its own examples otherwise, such as to pairs of neighbours."""
+    (before, _), (after, _) = pair.ins[0], pair.outs[0]
+    split = Pair.split(pair.ins[0]), Pair.split(pair.outs[0])
+    if any(len(dimensions) != 1 for dimensions in split):
+        return unit
+    stride = unit * math.prod(before[split[0][0] + 1:])
+    width = math.prod(after[split[1][0] + 1:])
+    return stride // width if width and stride >= width else None
+
+
 def mixes_in_windows(pair):
     """Returns whether a window of a pooling operator or of a convolution covers several examples."""
     if pair.name == "conv_general_dilated":
@@ -156,6 +182,10 @@ def mixes(whole, pair, rows):
         return pair.params["axis"] in split
     if pair.name == "sort":
         return pair.params["dimension"] in split
+    if pair.name == "fft":
+        return max(split, default=-1) >= len(pair.ins[0][0]) - len(pair.params["fft_lengths"])
+    if pair.name in LAST_DIMENSIONS:
+        return any(d >= len(shapes[0]) - LAST_DIMENSIONS[pair.name] for shapes in pair.ins for d in Pair.split(shapes))
     if pair.name == "slice":
         return not all(pair.in_proportion(place, d) for d in split for place in ("start_indices", "limit_indices"))
     if pair.name == "pad":
@@ -165,6 +195,8 @@ def mixes(whole, pair, rows):
         return any(pair.params["slice_sizes"][d] != pair.ins[0][0][d] for d in split)
     if pair.name == "dynamic_update_slice":
         return any(pair.ins[1][0][d] != pair.ins[0][0][d] for d in split)
+    if pair.name == "scatter-add" and adds_to_base(whole, pair):
+        return True
     if is_indexing(pair.node):
         return mixes_by_index(whole, pair, rows)
     if pair.name == "conv_general_dilated" or "window_dimensions" in pair.params:
@@ -174,9 +206,14 @@ def mixes(whole, pair, rows):
 
 def mixing_operator(whole, micro, nodes, rows):
     """Returns the name of the first of `nodes`, operators of the whole, that mixes examples; None: none does."""
-    wanted = {id(node) for node in nodes}
+    wanted, units = {id(node) for node in nodes}, {}
     for node, twin in zip(whole.nodes, micro.nodes, strict=True):
         pair = Pair(whole, micro, node, twin)
-        if id(node) in wanted and any(Pair.split(shapes) for shapes in pair.ins) and mixes(whole, pair, rows):
+        if not any(Pair.split(shapes) for shapes in pair.ins):
+            continue
+        unit = max((units.get(value, 1) for value in numbers(node)), default=1)
+        unit = unit_after(pair, unit) if pair.name == "reshape" else unit
+        if id(node) in wanted and (unit is None or mixes(whole, pair, rows)):
             return pair.name
+        units.update(dict.fromkeys(node.outputs, unit or 1))
     return None

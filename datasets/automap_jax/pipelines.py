@@ -39,7 +39,7 @@ from .operators import CHEAP, FOLDS, SUMS, key_of
 from .planning import STAGES as FORMAT
 from .planning import specs_of
 from .recomputation import recomputed_of, warn_of_lost
-from .step_graph import Constant, Graph, depending_results, numbers, users_of
+from .step_graph import Constant, Graph, depending_results, numbers, params_with_constants, users_of
 
 
 class Partition:
@@ -55,7 +55,7 @@ class Partition:
         self.layers = Layers(document["parameters"], leaves, len(jax.tree.leaves(self.output)))
         rows = self.layers.rows
         firsts = self.layers.firsts(self.layers.depths)
-        choices, self.batch = batch_dimensions(document["parameters"], leaves)
+        choices, self.batch = batch_dimensions(document, leaves)
         if self.batch % self.count:
             raise ValueError(f"{self.count} micro-batches do not divide a batch of {self.batch}")
         for data in choices:
@@ -90,8 +90,9 @@ class Partition:
         self.is_split = [a != b for a, b in zip(self.whole.shapes, smaller.shapes, strict=True)]
 
     def take_constants(self):
-        """Gives the micro-batch the scalars of the whole batch, such as 1 / examples."""
+        """Gives the micro-batch the scalars of the whole batch, such as 1 / examples, also inside of loops."""
         for whole, micro in zip(self.whole.nodes, self.micro.nodes, strict=True):
+            micro.params = params_with_constants(whole.params, micro.params)
             for at, (a, b) in enumerate(zip(whole.inputs, micro.inputs, strict=True)):
                 if isinstance(a, Constant) and np.shape(a.value) == np.shape(b.value):
                     micro.inputs[at] = a

@@ -8,6 +8,7 @@
 import dataclasses
 
 import jax
+import numpy as np
 
 CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat2", "checkpoint",
          "remat"}
@@ -132,3 +133,27 @@ def depending_results(name, params, depends, count):
     if name in CALLS and inner is not None:
         return depending(getattr(inner, "jaxpr", inner), depends)
     return [any(depends)] * count
+
+
+def params_with_constants(whole, micro):
+    """Parameters of an operator of a micro-batch, whose bodies have the scalars of the operator of the whole batch."""
+    return {name: with_constants(whole[name], value) for name, value in micro.items()}
+
+
+def with_constants(whole, micro):
+    """The same for a parameter: a jaxpr, a tuple of them, or any other value, which stays."""
+    if type(micro) is tuple:
+        return tuple(map(with_constants, whole, micro)) if len(whole) == len(micro) else micro
+    jaxpr = getattr(micro, "jaxpr", micro)
+    if not hasattr(jaxpr, "eqns"):
+        return micro
+    of_whole = getattr(whole, "jaxpr", whole)
+    if len(of_whole.eqns) != len(jaxpr.eqns):
+        return micro
+    equations = []
+    for a, b in zip(of_whole.eqns, jaxpr.eqns):
+        atoms = [x if hasattr(x, "val") and hasattr(y, "val") and np.shape(x.val) == np.shape(y.val) else y
+                 for x, y in zip(a.invars, b.invars)]
+        equations.append(b.replace(invars=atoms, params=params_with_constants(a.params, b.params)))
+    jaxpr = jaxpr.replace(eqns=equations)
+    return micro.replace(jaxpr=jaxpr) if hasattr(micro, "jaxpr") else jaxpr

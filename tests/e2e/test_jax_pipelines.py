@@ -277,7 +277,13 @@ def check_mixed_examples():
         "slice": lambda y, x, index: (np_.roll(y, 1, 0) * x).sum(),
         "dot_general": lambda y, x, index: np_.tanh(y @ x.T).sum(),
         "scan": lambda y, x, index: jax.lax.scan(lambda a, b: (np_.tanh(a + b), None), np_.zeros(2), y)[0].sum(),
+        "fft": lambda y, x, index: np_.abs(np_.fft.fft(y, axis=0)).sum(),
+        "reshape": lambda y, x, index: (y.reshape(-1, 2, 2) * np_.arange(1.0, 3.0)[:, None]).sum(),
+        "scatter-add": lambda y, x, index: (np_.ones((2, 2)).at[index].add(y) ** 2).sum(),
         "": lambda y, x, index: y[np_.arange(len(x)), index].sum(),
+        "accumulated": lambda y, x, index: jax.lax.scan(
+            lambda total, rows: (total + (rows ** 2).mean(), None), 0.0, y.reshape(2, -1, 2))[0],
+        "normalised": lambda y, x, index: (y * (x - x.mean(0)) / (x - x.mean(0)).std(0)).sum(),
         "gather of neighbours": lambda y, x, index: (y.at[np_.arange(len(x)) + 1].get(mode="clip") * x).sum(),
         "table": lambda y, x, index: (np_.arange(1.0, 5.0)[np_.arange(len(x))] @ y).sum(),
         "masked": lambda y, x, index: (y * mask(x)).sum(),
@@ -298,7 +304,7 @@ def check_mixed_examples():
         except ValueError as error:
             assert str(error).startswith(f"{name.split(' of ')[0]} needs the whole batch"), (name, error)
             continue
-        assert name in ("", "table", "masked", "counted", "half"), f"{name} is not refused"
+        assert name in ("", "table", "masked", "counted", "half", "accumulated", "normalised"), f"{name} is not refused"
         assert np.allclose(found, step(*arguments)), (name, found, step(*arguments))
 
 
