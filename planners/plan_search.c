@@ -165,7 +165,9 @@ AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *primary, c
                             scope->limits.seconds > 0 ? start + scope->limits.seconds : 0};
     AmStatus status;
     TRY(narrow_options(&narrowed, &request, scope, arena, primary, cluster, error));
-    primary->keeps_data_apart = target_row(scope->request->constraints.target)->has_leading_batch;
+    const TargetRow *target = target_row(scope->request->constraints.target);
+    primary->keeps_data_apart = target->has_leading_batch;
+    primary->keeps_examples_apart = target->has_own_examples;
     SearchContext self = search_context(result, arena, primary, cluster, &narrowed);
     TRY_OR_FAIL(target_check_module(scope->request->constraints.target, primary, error));
     TRY_OR_FAIL(search_check_given(scope->request->space.initial, cluster, error));

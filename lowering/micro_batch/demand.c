@@ -8,8 +8,8 @@
  */
 #include "lowering/micro_batch/micro_batch_rewrite.h"
 
-/* Demands the whole value: outside the loops, or in the region that it is in. */
-static void demand_whole(MicroBatchRewrite *self, int32_t producer, int32_t leaf) {
+/* Makes the whole value: outside the loops, or in the region that it is in. */
+static void make_whole(MicroBatchRewrite *self, int32_t producer, int32_t leaf) {
     MicroBatchState state = *micro_batch_state(self, producer, leaf);
     if (!micro_batch_in_entry(self, producer)) {
         if (state.kind == TIME_WHOLE) self->needs[producer] |= TIME_NEED_WHOLE;
@@ -26,6 +26,11 @@ static void demand_whole(MicroBatchRewrite *self, int32_t producer, int32_t leaf
         return;
     }
     self->needs[producer] |= state.kind == TIME_SPLIT && is_taken_out ? TIME_NEED_STACKED : TIME_NEED_WHOLE;
+}
+
+static void demand_whole(MicroBatchRewrite *self, int32_t producer, int32_t leaf) {
+    self->reads_whole[producer] = true;
+    make_whole(self, producer, leaf);
 }
 
 int32_t micro_batch_find_copy(const MicroBatchRewrite *self, int32_t instruction, int32_t leaf,
@@ -250,7 +255,7 @@ static void find_demands_of(MicroBatchRewrite *self, int32_t computation) {
         /* Slicing a part needs the whole value, which is requested before its operands are. */
         for (int32_t c = self->first_copy[i]; c >= 0; c = self->copies[c].next)
             if (self->copies[c].state.kind == TIME_SPLIT && !self->copies[c].is_made)
-                demand_whole(self, i, self->copies[c].leaf);
+                make_whole(self, i, self->copies[c].leaf);
         demand_inputs(self, i);
     }
 }

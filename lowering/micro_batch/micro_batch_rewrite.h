@@ -60,6 +60,7 @@ typedef struct MicroBatchRewrite {
     bool *takes_whole;           /* [instruction]: takes split operands whole */
     bool *is_split;              /* [planned loop]: runs in the iterations */
     bool *has_weight;            /* [instruction of the entry]: depends on a weight */
+    bool cuts_equal_data;        /* also data whose first dimension has the size of the batch */
     int64_t steps_left;          /* of the fixed points of loops */
     int32_t *reader_loop;        /* [instruction]: the planned loop whose array it reads afterwards, or -1 */
     int32_t *reader_leaf;        /* [instruction]: which array */
@@ -75,6 +76,7 @@ typedef struct MicroBatchRewrite {
     bool *is_averaged;   /* [instruction]: a mean of the iterations' estimates stands for it outside */
     bool *is_demanded;   /* [planned loop]: its regions were visited */
     uint8_t *needs;      /* [instruction]: bits of MicroBatchNeed */
+    bool *reads_whole;   /* [instruction]: something reads all of it */
     uint32_t *in_levels; /* [instruction]: loops that make its split or partial value; 1 inside regions */
     int32_t *first_copy; /* [instruction], or -1 */
     MicroBatchCopy *copies;
@@ -148,6 +150,12 @@ bool micro_batch_in_loop(const MicroBatchRewrite *self, int32_t i);
 AmStatus micro_batch_refuse(const MicroBatchRewrite *self, int32_t i, const char *why, const char *allow,
                             AmError *error);
 
+/* Checks that operators take no examples of other micro-batches, but for sums over the batch; after the
+ * states. */
+AmStatus micro_batch_check_operators(const MicroBatchRewrite *rewrite, AmError *error);
+/* Checks the rows of what such operators read and give; after the demands. dimensions [parameter] becomes
+ * that of the examples, -1 for what is read whole. */
+AmStatus micro_batch_check_examples(int32_t *dimensions, const MicroBatchRewrite *rewrite, AmError *error);
 /* Writes the new module: *split is the caller's, *origins in its arena. */
 AmStatus micro_batch_emit(IrModule **split, int32_t **origins, MicroBatchRewrite *self, AmError *error);
 

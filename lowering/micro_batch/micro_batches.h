@@ -55,6 +55,11 @@ AmStatus plan_context_split(PlanContext **split, const PlanContext *base, const 
 AmStatus micro_batches_check_apart(const PlanContext *primary, int32_t parts, AmError *error);
 /* Checks the same of values of the data alone, which depend on no weight. */
 AmStatus micro_batches_check_data(const PlanContext *primary, int32_t parts, AmError *error);
+/* Checks that operators of a micro-batch need no examples of others but for sums over the batch, in `parts`
+ * parts. dimensions [parameter] becomes the dimension of the examples of data, -1 for what each micro-batch
+ * reads whole. AM_ERROR_INFEASIBLE: the message names the operator that mixes examples. */
+AmStatus micro_batches_check_examples(int32_t *dimensions, const PlanContext *primary, int32_t parts,
+                                      AmError *error);
 
 /* Creates the context of the module with recomputation, whose batch may then be split. AM_INTERRUPTED: by
  * `stop`, which may be NULL. */

@@ -99,6 +99,7 @@ static AmStatus make_rewrite(MicroBatchRewrite **rewrite, Arena *arena, const Pl
                                 .is_averaged = ARENA_ARRAY(arena, bool, count + 1),
                                 .is_demanded = ARENA_ARRAY(arena, bool, rules->loop_count + 1),
                                 .needs = ARENA_ARRAY(arena, uint8_t, count + 1),
+                                .reads_whole = ARENA_ARRAY(arena, bool, count + 1),
                                 .in_levels = ARENA_ARRAY(arena, uint32_t, count + 1),
                                 .first_copy = ARENA_ARRAY(arena, int32_t, count + 1)};
     if (arena->failed) return am_fail_memory(error, count);
@@ -159,6 +160,29 @@ static AmStatus find_levels_of(MicroBatchRewrite **rewrite, Arena *scratch, cons
     return micro_batch_find_levels(*rewrite, error);
 }
 
+/* The same up to the demands, where micro-batches have their own examples alone. Data of as many rows as the
+ * batch are cut, too, if that is not so otherwise. dimensions [parameter] becomes that of the examples. */
+static AmStatus find_demands_apart(MicroBatchRewrite **rewrite, int32_t *dimensions, Arena *scratch,
+                                   const PlanContext *primary, const MicroBatchSettings *settings,
+                                   AmError *error) {
+    AmError first = {0};
+    AmStatus status = AM_ERROR_INFEASIBLE;
+    TRY(check_ranks(primary->canonical, error));
+    for (int32_t k = 0; k < 2 && status == AM_ERROR_INFEASIBLE; k++) {
+        AmError refusal = {0};
+        TRY(make_rewrite(rewrite, scratch, primary, settings, error));
+        (*rewrite)->cuts_equal_data = k == 1;
+        status = micro_batch_find_states(*rewrite, &refusal);
+        if (status == AM_OK) status = micro_batch_check_operators(*rewrite, &refusal);
+        if (status == AM_OK) status = micro_batch_find_levels(*rewrite, &refusal);
+        if (status == AM_OK) status = micro_batch_find_demands(*rewrite, &refusal);
+        if (status == AM_OK) status = micro_batch_check_examples(dimensions, *rewrite, &refusal);
+        if (k == 0) first = refusal;
+    }
+    if (status != AM_OK && error) *error = first;
+    return status;
+}
+
 AmStatus micro_batches_check_apart(const PlanContext *primary, int32_t parts, AmError *error) {
     const MicroBatchSettings settings = {.micro_batches = parts,
                                          .relaxations = 1u << RELAXATION_ROUNDED_SUMS};
@@ -183,14 +207,35 @@ AmStatus micro_batches_check_data(const PlanContext *primary, int32_t parts, AmE
     return status;
 }
 
+AmStatus micro_batches_check_examples(int32_t *dimensions, const PlanContext *primary, int32_t parts,
+                                      AmError *error) {
+    MicroBatchSettings settings = {
+        .micro_batches = parts, .relaxations = 1u << RELAXATION_ROUNDED_SUMS, .separate_backward = true};
+    Arena scratch = {0};
+    MicroBatchRewrite *rewrite;
+    AmError other = {0};
+    AmStatus status = find_demands_apart(&rewrite, dimensions, &scratch, primary, &settings, error);
+    settings.separate_backward = false;
+    if (status == AM_ERROR_INFEASIBLE)
+        status = find_demands_apart(&rewrite, dimensions, &scratch, primary, &settings, &other);
+    arena_free(&scratch);
+    return status;
+}
+
 /* Rewrites a module into micro-batches: states, loops, demands, then the new module. */
 static AmStatus rewrite_in_micro_batches(PlanContext *self, int32_t **origins, Arena *scratch,
                                          const MicroBatchSettings *settings, AmError *error) {
     const PlanContext *base = self->base;
     MicroBatchRewrite *rewrite = NULL;
-    TRY(find_levels_of(&rewrite, scratch, base, settings, error));
-    if (self->primary->keeps_data_apart) TRY(check_data(rewrite, error));
-    TRY(micro_batch_find_demands(rewrite, error));
+    if (self->primary->keeps_examples_apart) {
+        int32_t *dimensions = ARENA_ARRAY(scratch, int32_t, base->roles->parameter_count + 1);
+        if (!dimensions) return am_fail_memory(error, base->roles->parameter_count);
+        TRY(find_demands_apart(&rewrite, dimensions, scratch, base, settings, error));
+    } else {
+        TRY(find_levels_of(&rewrite, scratch, base, settings, error));
+        if (self->primary->keeps_data_apart) TRY(check_data(rewrite, error));
+        TRY(micro_batch_find_demands(rewrite, error));
+    }
     TRY(check_stop(settings->stop, error));
     if (rewrite->estimating >= 0) self->relaxations = 1u << RELAXATION_BATCH_STATISTICS_PER_MICRO_BATCH;
     if (rounds_sums(rewrite)) self->relaxations |= 1u << RELAXATION_ROUNDED_SUMS;
@@ -374,6 +419,7 @@ AmStatus plan_context_split(PlanContext **split, const PlanContext *base, const 
     if (status == AM_ERROR_INFEASIBLE && settings->separate_backward) {
         tried.separate_backward = false;
         status = rewrite_in_micro_batches(self, &origins, &scratch, &tried, error);
+        if (status != AM_OK && self->primary->keeps_examples_apart && error) *error = refusal;
     } else if (status != AM_OK && settings->separate_backward && error) {
         *error = refusal;
     }

@@ -421,7 +421,9 @@ static AmStatus split_data(MicroBatchRewrite *self, AmError *error) {
                        self->settings.micro_batches);
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         int32_t i = roles->parameters[p].instruction;
-        int32_t d = data_shape(context, p) ? batch_dimension(context, i, class, size) : -1;
+        const IrShape *shape = data_shape(context, p);
+        int32_t d = shape ? batch_dimension(context, i, class, size) : -1;
+        if (d < 0 && self->cuts_equal_data && shape && shape->rank > 0 && shape->dimensions[0] == size) d = 0;
         if (d < 0) continue;
         *micro_batch_state(self, i, 0) = (MicroBatchState){.kind = TIME_SPLIT, .dimension = d, .unit = 1};
     }

@@ -178,9 +178,31 @@ fail:
 
 /* ---- stages and micro-batches ---- */
 
+/* Finds the dimension of the examples of each parameter, -1: none. *knows_all: of labels that only index
+ * results, too. A step that micro-batches cannot run has it where products have examples. */
+static AmStatus find_examples(int32_t *dimensions, bool *knows_all, const PlanContext *primary,
+                              int32_t micro_batches, AmError *error) {
+    int64_t batch = micro_batches_limit(primary), parts = micro_batches;
+    AmError refusal;
+    if (micro_batches == 1)
+        for (parts = 2; parts < batch && batch % parts != 0;) parts++;
+    *knows_all = parts <= batch && parts <= MICRO_BATCHES_MOST;
+    AmStatus status =
+        *knows_all ? micro_batches_check_examples(dimensions, primary, (int32_t)parts, &refusal) : AM_OK;
+    if (status != AM_OK && micro_batches > 1) {
+        if (error) *error = refusal;
+        return status;
+    }
+    *knows_all &= status == AM_OK;
+    for (int32_t p = 0; p < primary->roles->parameter_count && !*knows_all; p++)
+        dimensions[p] = micro_batches_dimension(primary, p);
+    return AM_OK;
+}
+
 /* Adds one row for each parameter, with the part that owns it. Layers of a stacked parameter have a row each,
  * with the number and the output of the stack. */
-static AmStatus add_parameters(json_t *rows, const PlanRanks *ranks, AmError *error) {
+static AmStatus add_parameters(json_t *rows, const PlanRanks *ranks, const int32_t *batch_dimensions,
+                               AmError *error) {
     const PlanContext *context = ranks->context;
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
         const IrParameter *parameter = &context->roles->parameters[p];
@@ -197,8 +219,8 @@ static AmStatus add_parameters(json_t *rows, const PlanRanks *ranks, AmError *er
                       plan_string_to_json(parameter->path), "role", ir_role_name(parameter->role), "output",
                       output >= 0 ? json_integer(output) : json_null(), "part", part, "spec", spec);
         if (source.layer >= 0) json_object_set_new(row, "layer", json_integer(source.layer));
-        int32_t dimension = micro_batches_dimension(plan_context_primary(context), p);
-        if (dimension >= 0) json_object_set_new(row, "batch_dimension", json_integer(dimension));
+        if (batch_dimensions[p] >= 0)
+            json_object_set_new(row, "batch_dimension", json_integer(batch_dimensions[p]));
         json_array_append_new(rows, row);
     }
     return AM_OK;
@@ -304,11 +326,14 @@ static AmStatus export_stages(json_t **root, const PlanContext *context, const P
     AmStatus status;
     const PlanContext *primary = plan_context_primary(context);
     bool *is_named = ARENA_ARRAY(&arena, bool, primary->rules->entry_count + 1);
-    TRY_OR_FAIL(is_named ? AM_OK : am_fail_memory(error, primary->rules->entry_count));
+    int32_t *dimensions = ARENA_ARRAY(&arena, int32_t, primary->roles->parameter_count + 1);
+    bool knows_examples;
+    TRY_OR_FAIL(arena.failed ? am_fail_memory(error, primary->rules->entry_count) : AM_OK);
+    TRY_OR_FAIL(find_examples(dimensions, &knows_examples, primary, plan->micro_batches, error));
     TRY_OR_FAIL(plan_ranks(&ranks, &arena, context, plan, error));
     for (int32_t part = 0; part < ranks.parts->stage_count; part++)
         TRY_OR_FAIL(target_check_pools(TARGET_JAX, ranks.context, ranks.assignments[part]->stored, error));
-    TRY_OR_FAIL(add_parameters(parameters, &ranks, error));
+    TRY_OR_FAIL(add_parameters(parameters, &ranks, dimensions, error));
     for (int32_t part = 0; part < ranks.parts->stage_count; part++)
         TRY_OR_FAIL(add_overrides(constraints, is_named, ranks.context, ranks.assignments[part], error));
     TRY_OR_FAIL(add_stages(stages, &arena, primary, plan, error));
@@ -317,6 +342,8 @@ static AmStatus export_stages(json_t **root, const PlanContext *context, const P
                       "stages", stages, "parameters", parameters);
     if (!*root) status = am_fail_memory(error, 0);
     else if (json_array_size(constraints) > 0) json_object_set(*root, "constraints", constraints);
+    if (*root && knows_examples)
+        json_object_set_new(*root, "examples", json_integer((json_int_t)micro_batches_limit(primary)));
 fail:
     json_decref(parameters);
     json_decref(stages);

@@ -23,6 +23,7 @@ static const TargetRow rows[TARGET_COUNT] = {
                     .stages = TARGET_ANY_STAGES,
                     .has_micro_batches = true,
                     .has_equal_shards = true,
+                    .has_own_examples = true,
                     .has_plain_pools = true,
                     .splits_layers = true,
                     .schedules = ALL_SCHEDULES},

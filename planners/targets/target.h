@@ -44,6 +44,7 @@ typedef struct TargetRow {
     bool has_micro_batches; /* more than one */
     bool has_equal_shards;  /* equal and contiguous */
     bool has_leading_batch; /* batches are cut along their first dimension */
+    bool has_own_examples;  /* operators of a micro-batch have its examples alone, but for sums */
     bool has_plain_pools;   /* gradients of overlapping windows may not be split in space */
     bool offloads;          /* stages may have optimizer state in the host's memory */
     bool splits_layers;     /* stacked parameters may have a plan for each layer (ir/layers/layers.h) */

@@ -220,6 +220,7 @@ typedef struct PlanContext {
     /* Sources. */
     const char *layers_reason; /* why the layers were not split; or NULL */
     bool keeps_data_apart;     /* new micro-batches combine no examples of the data (micro_batches.h) */
+    bool keeps_examples_apart; /* new micro-batches run operators on their own examples alone */
 
     /* The contexts that this one owns, in lists linked by `next_split`. */
     struct PlanContext *splits;     /* is the first one derived from this one */

@@ -73,10 +73,11 @@ static void append_table(Text *text) {
         for (int32_t kind = 0, listed = 0; kind < SCHEDULE_KINDS && row->stages != TARGET_ONE_STAGE; kind++)
             if (row->schedules >> kind & 1)
                 text_append(text, "%s%s", listed++ ? ", " : "", schedule_kind_name((ScheduleKind)kind));
-        text_append(text, " | %s | %s |\n", row->offloads ? "yes" : "no",
+        text_append(text, " | %s | %s%s |\n", row->offloads ? "yes" : "no",
                     row->trainer           ? "Megatron-LM's splits, whole layers, no convolution"
                     : row->has_plain_pools ? "no split of overlapping pool windows"
-                                           : "-");
+                                           : "-",
+                    row->has_own_examples ? "; micro-batches share sums alone" : "");
     }
 }
 

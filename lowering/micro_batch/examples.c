@@ -1,0 +1,148 @@
+/* Micro-batches of systems that run each operator of the module on one micro-batch, as JAX does.
+ *
+ * Loops of the own executor may compute a value whole, after the iterations or before them, and cut it up
+ * again. Such a system may not: only sums over the batch pass between micro-batches. Random numbers and
+ * counts that depend on no data are made whole before, and cut along the examples.
+ */
+#include "lowering/micro_batch/micro_batch_rewrite.h"
+
+AmStatus micro_batch_check_operators(const MicroBatchRewrite *rewrite, AmError *error) {
+    for (int32_t i = 0; i < rewrite->rules->entry_count; i++) {
+        const IrInstruction *instruction = &rewrite->module->instructions[i];
+        if (!micro_batch_is_written(rewrite, i)) continue;
+        if (rewrite->takes_whole[i])
+            return micro_batch_refuse(rewrite, i, "mixes examples, and each micro-batch has only its own",
+                                      NULL, error);
+        bool is_sum = instruction->opcode == IR_DOT || instruction->opcode == IR_CONVOLUTION ||
+                      instruction->opcode == IR_SCATTER || instruction->opcode == IR_RAGGED_DOT ||
+                      (instruction->opcode == IR_REDUCE && instruction->shape.type != DTYPE_TUPLE);
+        bool is_partial = micro_batch_state(rewrite, i, 0)->kind == TIME_PARTIAL;
+        if (rewrite->factor[i] >= 0 && is_partial && !is_sum)
+            return micro_batch_refuse(rewrite, i, "combines examples otherwise than by a sum", NULL, error);
+    }
+    return AM_OK;
+}
+
+typedef struct Examples {
+    const MicroBatchRewrite *rewrite;
+    int64_t batch;
+    bool *has_rows; /* [instruction]: depends on data, or on another array with a dimension of the batch's
+                       size */
+    bool *counts;   /* [instruction]: depends on an iota or on random numbers */
+} Examples;
+
+static bool has_batch_size(const Examples *self, const IrShape *shape) {
+    for (int32_t d = 0; shape->type != DTYPE_TUPLE && d < shape->rank; d++)
+        if (shape->dimensions[d] == self->batch) return true;
+    return false;
+}
+
+static void find_dependents(const Examples *self) {
+    const MicroBatchRewrite *rewrite = self->rewrite;
+    const IrRoles *roles = rewrite->context->roles;
+    for (int32_t p = 0; p < roles->parameter_count; p++)
+        self->has_rows[roles->parameters[p].instruction] = roles->parameters[p].role == IR_ROLE_DATA;
+    for (int32_t i = 0; i < rewrite->rules->entry_count; i++) {
+        const IrInstruction *instruction = &rewrite->module->instructions[i];
+        IrOpcode opcode = instruction->opcode;
+        bool is_input = opcode == IR_PARAMETER || opcode == IR_CONSTANT;
+        self->has_rows[i] |= is_input && has_batch_size(self, &instruction->shape);
+        self->counts[i] = opcode == IR_IOTA || opcode == IR_RNG || opcode == IR_RNG_BIT_GENERATOR;
+        for (int32_t k = 0; k < instruction->operand_count; k++) {
+            self->has_rows[i] |= self->has_rows[instruction->operands[k]];
+            self->counts[i] |= self->counts[instruction->operands[k]];
+        }
+    }
+}
+
+/* Returns whether a state has a row of the value for each example. */
+static bool is_by_example(const Examples *self, MicroBatchState state, const IrShape *shape) {
+    return state.unit == 1 && shape->type != DTYPE_TUPLE && shape->dimensions[state.dimension] == self->batch;
+}
+
+/* Checks what an operator of a micro-batch reads: no sum of a loop of the module over the batch, which may be
+ * one of a later trip, and counts and random numbers by example. */
+static AmStatus check_operands(const Examples *self, int32_t i, AmError *error) {
+    const MicroBatchRewrite *rewrite = self->rewrite;
+    const IrInstruction *instruction = &rewrite->module->instructions[i];
+    if (rules_loop(rewrite->rules, i) || micro_batch_is_reader(rewrite, i) ||
+        !micro_batch_in_loop(rewrite, i))
+        return AM_OK;
+    for (int32_t k = 0; k < instruction->operand_count; k++) {
+        int32_t producer, leaf;
+        if (rewrite->module->instructions[instruction->operands[k]].shape.type == DTYPE_TUPLE) continue;
+        micro_batch_operand(rewrite, i, k, 0, &producer, &leaf);
+        MicroBatchState held = *micro_batch_state(rewrite, producer, leaf);
+        if (rewrite->reader_loop[producer] >= 0 && held.kind == TIME_PARTIAL && !rewrite->keeps_partial[i])
+            return micro_batch_refuse(rewrite, i, "needs a sum over the batch that a loop makes", NULL,
+                                      error);
+        MicroBatchState read =
+            micro_batch_operand_state(rewrite, i, k, rewrite->factor[i], *micro_batch_state(rewrite, i, 0));
+        if (read.kind == TIME_SPLIT && self->counts[producer] && !self->has_rows[producer] &&
+            !is_by_example(self, read, &rewrite->module->instructions[producer].shape))
+            return micro_batch_refuse(rewrite, i, "reads numbers that are not in rows by example", NULL,
+                                      error);
+    }
+    return AM_OK;
+}
+
+/* Checks the parts that are cut out of a whole value: of data or of what no input gives. *dimension becomes
+ * that of the examples of data. */
+static AmStatus check_cuts(const Examples *self, int32_t i, int32_t *dimension, AmError *error) {
+    const MicroBatchRewrite *rewrite = self->rewrite;
+    if (micro_batch_in_entry(rewrite, i) && !self->has_rows[i]) return AM_OK;
+    for (int32_t c = rewrite->first_copy[i]; c >= 0; c = rewrite->copies[c].next) {
+        const MicroBatchCopy *copy = &rewrite->copies[c];
+        if (copy->state.kind != TIME_SPLIT || copy->is_made) continue;
+        if (micro_batch_state(rewrite, i, copy->leaf)->kind != TIME_WHOLE) continue;
+        bool is_other = !dimension || rewrite->reads_whole[i] || copy->state.unit != 1 ||
+                        (*dimension >= 0 && *dimension != copy->state.dimension);
+        if (is_other)
+            return micro_batch_refuse(rewrite, i, "has rows for the examples, and is no data cut by example",
+                                      NULL, error);
+        *dimension = copy->state.dimension;
+    }
+    return AM_OK;
+}
+
+static AmStatus check_outputs(const Examples *self, AmError *error) {
+    const MicroBatchRewrite *rewrite = self->rewrite;
+    const IrRoles *roles = rewrite->context->roles;
+    for (int32_t k = 0; k < roles->output_count; k++) {
+        int32_t output = rewrite->rules->alias[roles->outputs[k]];
+        MicroBatchState state = *micro_batch_state(rewrite, output, rewrite->rules->leaf[roles->outputs[k]]);
+        if (state.kind == TIME_SPLIT &&
+            !is_by_example(self, state, &rewrite->module->instructions[roles->outputs[k]].shape))
+            return micro_batch_refuse(rewrite, output, "is a result that is not in rows by example", NULL,
+                                      error);
+    }
+    return AM_OK;
+}
+
+AmStatus micro_batch_check_examples(int32_t *dimensions, const MicroBatchRewrite *rewrite, AmError *error) {
+    const IrRoles *roles = rewrite->context->roles;
+    int32_t count = rewrite->rules->entry_count;
+    int32_t *parameter_of = ARENA_ARRAY(rewrite->arena, int32_t, count + 1);
+    const Examples self = {.rewrite = rewrite,
+                           .batch = micro_batches_limit(rewrite->context),
+                           .has_rows = ARENA_ARRAY(rewrite->arena, bool, count + 1),
+                           .counts = ARENA_ARRAY(rewrite->arena, bool, count + 1)};
+    if (rewrite->arena->failed) return am_fail_memory(error, count);
+    find_dependents(&self);
+    for (int32_t i = 0; i < count; i++) parameter_of[i] = -1;
+    for (int32_t p = 0; p < roles->parameter_count; p++) {
+        int32_t i = roles->parameters[p].instruction;
+        MicroBatchState state = *micro_batch_state(rewrite, i, 0);
+        dimensions[p] = state.kind == TIME_SPLIT ? state.dimension : -1;
+        if (roles->parameters[p].role == IR_ROLE_DATA) parameter_of[i] = p;
+    }
+    for (int32_t i = 0; i < count; i++) {
+        if (!micro_batch_is_written(rewrite, i)) continue;
+        int32_t p = parameter_of[i];
+        TRY(check_operands(&self, i, error));
+        TRY(check_cuts(&self, i, p >= 0 ? &dimensions[p] : NULL, error));
+    }
+    for (int32_t i = count; i < rewrite->count; i++)
+        if (rewrite->split_options->live[i]) TRY(check_cuts(&self, i, NULL, error));
+    return check_outputs(&self, error);
+}

@@ -1,0 +1,173 @@
+"""Micro-batches of `search --for jax` run in JAX, whatever the step does with its examples.
+
+Small steps use their examples in many ways. Steps of which each operator needs its own examples alone, but for sums,
+must have plans of micro-batches, and these must have the losses of the step. The others must be refused by `search` and
+by `export`, with exit code 4 and the operator's name. No plan found may be refused by `automap_jax.run`.
+
+Run as `AUTOMAP=build/automap PYTHONPATH=datasets python tests/e2e/test_jax_examples.py [NAME ...]`.
+"""
+# labels: jax e2e
+# timeout: 600
+# cost: 40
+
+import json
+import os
+import pathlib
+import sys
+import tempfile
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from program import automap, skip_where_missing, succeed
+
+with skip_where_missing():
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from jax import lax
+
+import automap_jax
+
+random = np.random.default_rng(0)
+BATCH, WIDTH = 16, 32
+
+
+def normal(*shape, scale=0.1):
+    return np.asarray(random.normal(size=shape) * scale, np.float32)
+
+
+WEIGHTS = {"a": normal(WIDTH, 64), "b": normal(64, WIDTH), "c": normal(WIDTH, WIDTH), "r": normal(BATCH, WIDTH)}
+X, Y = normal(BATCH, WIDTH, scale=1), normal(BATCH, WIDTH, scale=1)
+INDEX = np.asarray(random.integers(0, WIDTH, BATCH), np.int32)
+ROWS = np.asarray(random.random((BATCH, 1)), np.float32)
+
+
+def f(p, x):
+    return jnp.tanh(jnp.tanh(x @ p["a"]) @ p["b"])
+
+
+def order(x):
+    return jax.random.permutation(jax.random.key(0), len(x))
+
+
+def halved(h):
+    return lax.while_loop(lambda h: jnp.sum(h) > 1e3, lambda h: h * 0.5, h)
+
+
+# Loss of (weights, x, y, index).
+RUN = {
+    "counted": lambda p, x, y, i: jnp.mean(jnp.arange(len(x))[:, None] * (f(p, x) - y) ** 2),
+    "squared count": lambda p, x, y, i: jnp.sum((f(p, x) - y) ** 2) / len(x) ** 2,
+    "ratio of sums": lambda p, x, y, i: jnp.sum(f(p, x) * y) / (1 + jnp.sum(f(p, x) ** 2)),
+    "masked mean": lambda p, x, y, i: jnp.sum(jnp.where(y > 0, (f(p, x) - y) ** 2, 0)) / jnp.sum(y > 0),
+    "rows and labels": lambda p, x, y, i: -jnp.mean(jax.nn.log_softmax(f(p, x))[jnp.arange(len(x)), i]),
+    "rows, places and labels": lambda p, x, y, i: jnp.mean(
+        f(p, x).reshape(-1, 4, 8)[jnp.arange(len(x))[:, None], jnp.arange(4)[None], (i % 8)[:, None]]),
+    "labels along": lambda p, x, y, i: -jnp.mean(
+        jnp.take_along_axis(jax.nn.log_softmax(f(p, x)), i[:, None], 1)),
+    "one-hot labels": lambda p, x, y, i: jnp.mean((jax.nn.one_hot(i, WIDTH).T @ f(p, x)) ** 2),
+    "segments": lambda p, x, y, i: jnp.mean(jax.ops.segment_sum(f(p, x), i, WIDTH) ** 2),
+    "normalised data": lambda p, x, y, i: jnp.mean((f(p, (x - x.mean(0)) / (x.std(0) + 1e-3)) - y) ** 2),
+    "random choice": lambda p, x, y, i: jnp.mean(
+        (f(p, x) - y[jax.random.choice(jax.random.key(2), len(x), (len(x),))]) ** 2),
+    "dropout": lambda p, x, y, i: jnp.mean(
+        (f(p, x) * jax.random.bernoulli(jax.random.key(1), 0.5, x.shape) - y) ** 2),
+    "merged dimensions": lambda p, x, y, i: jnp.mean(
+        (jnp.tanh(f(p, x).reshape(-1, 8) @ p["c"][:8, :8]).reshape(-1, WIDTH) - y) ** 2),
+    "accumulated outside": lambda p, x, y, i: jnp.mean(
+        (f(p, x).reshape(4, -1, WIDTH).mean(1) - y.reshape(4, -1, WIDTH).mean(1)) ** 2),
+    "accumulated inside": lambda p, x, y, i: lax.scan(
+        lambda total, rows: (total + jnp.mean((f(p, rows[0]) - rows[1]) ** 2), None), 0.0,
+        (x.reshape(4, -1, WIDTH), y.reshape(4, -1, WIDTH)))[0],
+    "pairs with all": lambda p, x, y, i: jnp.mean((f(p, x)[:, None] - y[None]) ** 2),
+    "sorted features": lambda p, x, y, i: jnp.mean((jnp.sort(f(p, x), 1)[:, ::-1] - jnp.cumsum(y, 1)) ** 2),
+}  # fmt: skip
+REFUSED = {
+    "reverse": lambda p, x, y, i: jnp.mean((f(p, x) - x[::-1]) ** 2) + jnp.mean(y * f(p, x)),
+    "rev": lambda p, x, y, i: jnp.mean((f(p, x) - y[::-1]) ** 2),
+    "cumsum": lambda p, x, y, i: jnp.mean((jnp.cumsum(f(p, x), 0) * x) ** 2),
+    "sort": lambda p, x, y, i: jnp.mean((jnp.sort(f(p, x), 0) - y) ** 2) + jnp.mean(y * f(p, x)),
+    "gather": lambda p, x, y, i: jnp.mean((f(p, x)[order(x)] - y) ** 2) + jnp.mean(y * f(p, x)),
+    "slice": lambda p, x, y, i: jnp.mean((f(p, x)[1:] - y[:-1]) ** 2),
+    "top_k": lambda p, x, y, i: jnp.mean(lax.top_k(jnp.sum((f(p, x) - y) ** 2, 1), 4)[0]),
+    "fft": lambda p, x, y, i: jnp.mean(jnp.abs(jnp.fft.fft(f(p, x), axis=0)) ** 2),
+    "cond": lambda p, x, y, i: lax.cond(jnp.mean(f(p, x)) > 0, lambda: jnp.mean((f(p, x) - y) ** 2),
+                                        lambda: jnp.mean(jnp.abs(f(p, x) - y))),
+    "while": lambda p, x, y, i: jnp.mean((lax.stop_gradient(halved(f(p, x))) + f(p, x) - y) ** 2),
+    "scatter-add": lambda p, x, y, i: jnp.mean(p["c"].at[i].add(f(p, x)) ** 2),
+    "concatenate": lambda p, x, y, i: jnp.mean((f(p, jnp.concatenate([x, y])) - jnp.concatenate([y, x])) ** 2),
+    "constant": lambda p, x, y, i: jnp.mean(ROWS * (f(p, x) - y) ** 2),
+    "p['r']": lambda p, x, y, i: jnp.mean((f(p, x) + p["r"] - y) ** 2),
+    "_std": lambda p, x, y, i: jnp.mean(((f(p, x) - f(p, x).mean(0)) / (f(p, x).std(0) + 1e-3) - y) ** 2),
+}  # fmt: skip
+MICRO_BATCHES = ["--cluster", "nominal:4", "--evaluations", "10", "--micro-batches"]
+
+
+def step_of(loss):
+    def step(p, x, y, index):
+        value, gradient = jax.value_and_grad(loss)(p, x, y, index)
+        return jax.tree.map(lambda old, change: old - 0.1 * change, p, gradient), value
+
+    return step, (WEIGHTS, X, Y, INDEX)
+
+
+def trained(step, arguments, steps=3):
+    state, *data = arguments
+    losses = []
+    for _ in range(steps):
+        state, loss = step(state, *data)
+        losses.append(float(loss))
+    return losses
+
+
+def check_run(name, folder, options):
+    step, arguments = step_of(RUN[name])
+    module, plan = folder / "model.hlo.pb", folder / "plan.json"
+    expected = trained(jax.jit(step), arguments)
+    succeed("search", module, *MICRO_BATCHES, *options, "--for", "jax", "-o", plan, "--quiet")
+    document = json.loads(succeed("export", plan, module, "--format", "jax", "--quiet"))
+    found = trained(automap_jax.run(document, step, arguments), arguments)
+    assert np.allclose(found, expected, rtol=1e-4), f"{name}, {options}: {found}, expected {expected}"
+    output = succeed("run", module, "--plan", plan, "--state", folder / "state.npz", "--data", folder / "data.npz",
+                     "--steps", "1", "--quiet")
+    own = float(output.split()[3])
+    assert np.isclose(own, expected[0], rtol=1e-4), f"{name}: {own} by automap run, expected {expected[0]}"
+
+
+def check_refused(name, folder):
+    """`search --for jax` refuses, and `export` the plan that automap itself can run, if there is one."""
+    module, plan = folder / "model.hlo.pb", folder / "plan.json"
+    refused = [automap("search", module, *MICRO_BATCHES, "2", "--for", "jax", "-o", plan, "--quiet")]
+    if automap("search", module, *MICRO_BATCHES, "2", "-o", plan, "--quiet").returncode == 0:
+        refused.append(automap("export", plan, module, "--format", "jax", "--quiet"))
+    for result in refused:
+        assert result.returncode == 4 and name in result.stderr, f"{name}: {result.returncode} {result.stderr}"
+    succeed("search", module, "--cluster", "nominal:4", "--evaluations", "10", "--for", "jax", "-o", plan, "--quiet")
+    step, arguments = step_of(REFUSED[name])
+    document = json.loads(succeed("export", plan, module, "--format", "jax", "--quiet"))
+    assert np.allclose(trained(automap_jax.run(document, step, arguments), arguments),
+                       trained(jax.jit(step), arguments), rtol=1e-4), name  # fmt: skip
+
+
+def main():
+    wanted = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as name_of_folder:
+        folder = pathlib.Path(name_of_folder)
+        for number, (name, loss) in enumerate({**RUN, **REFUSED}.items()):
+            if wanted and name not in wanted:
+                continue
+            step, arguments = step_of(loss)
+            automap_jax.export(step, arguments, folder)
+            if name in REFUSED:
+                check_refused(name, folder)
+            else:
+                has_stages = number % 2 and name != "accumulated inside"  # a loop is one operator
+                check_run(name, folder, ["2", "--stages", "2"] if has_stages else ["4"])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
