@@ -4,7 +4,8 @@
 """The page of `explain --html` in a browser: pictures, contrast and the search, narrow and wide, light and dark.
 
 Headless Chromium draws the page. A script in a copy of the page measures the drawing: overflow, sizes of text, the
-contrast of every text with its background (WCAG 2 AA), the boxes of the timeline, and the rows that a search leaves.
+contrast of every text with its background (WCAG 2 AA), the boxes of the timeline, the bars of memory, and the rows that
+a search leaves.
 Without Chromium the test is shown as skipped.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_page_pictures.py`.
@@ -72,7 +73,19 @@ const counts = ['', 'bias', 'no such parameter'].map(word => {
 });
 const boxes = [...document.querySelectorAll('svg rect.forward, svg rect.backward')]
   .map(box => box.getBoundingClientRect());
-const report = {overflow: document.documentElement.scrollWidth - window.innerWidth, texts, counts,
+const edge = element => element.getBoundingClientRect();
+const pictures = [...document.querySelectorAll('svg[role=img]')].map(svg => {
+  const shown = [...svg.querySelectorAll('text')].filter(text => text.getClientRects().length).map(edge);
+  const over = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+  const around = [];
+  for (let at = svg.parentElement; at; at = at.parentElement) around.push(at.scrollWidth - at.clientWidth);
+  const bars = [...svg.querySelectorAll('rect:not(.frame)')].map(edge).filter(box => box.height > 12);
+  return {name: svg.getAttribute('aria-label'), scrolls: Math.max(...around), right: edge(svg).right,
+          left: Math.min(...shown.map(box => box.left)), end: Math.max(...shown.map(box => box.right)),
+          hidden: shown.filter((a, k) => shown.some((b, m) => m > k && over(a, b))).length,
+          widest: Math.max(0, ...bars.map(box => box.width)) / edge(svg).width};
+});
+const report = {pictures, overflow: document.documentElement.scrollWidth - window.innerWidth, texts, counts,
                 boxes: boxes.length, drawn: boxes.filter(box => box.width > 0 && box.height >= 8).length,
                 background: number(getComputedStyle(document.body).backgroundColor)};
 const written = document.createElement('pre');
@@ -136,10 +149,21 @@ def check_report(report, name, scheme, width):
     for text in report["texts"]:
         assert text["contrast"] >= 4.5, f"{place}: contrast {text['contrast']:.2f} of {text['text']!r}"
         assert text["size"] >= 11, f"{place}: {text['size']} px of {text['text']!r}"
+    check_charts(report["pictures"], place, width)
     everything, some, none = report["counts"]
     assert everything > some > none, f"{place}: rows of the searches {report['counts']}"
     assert report["boxes"] > 1 and report["drawn"] >= report["boxes"] / 2, f"{place}: {report['drawn']} boxes are drawn"
     assert (sum(report["background"][:3]) > 384) == (scheme == "light"), f"{place}: {report['background']}"
+
+
+def check_charts(pictures, place, width):
+    """The timeline and the bars of memory are whole in the window, and their texts do not cover one another."""
+    assert [picture["name"] for picture in pictures] == ["timeline of the stages", "memory of the stages"], pictures
+    for picture in pictures:
+        what = f"{place}: {picture}"
+        assert picture["scrolls"] <= 0 and picture["left"] >= 0, what
+        assert max(picture["right"], picture["end"]) <= width and picture["hidden"] == 0, what
+        assert picture["widest"] >= 0.05, f"{what}: bars are too narrow to see"
 
 
 def check_picture(browser, page, words, width, background):
