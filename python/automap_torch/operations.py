@@ -87,6 +87,42 @@ def convolution(x, kernel, bias, *settings):
     return DTensor.from_local(found, mesh, placements, run_check=False)
 
 
+def dense(value):
+    """A DTensor whose own shard is contiguous: DTensor looks at the strides of the whole tensor alone."""
+    local = value.to_local()
+    if local.is_contiguous():
+        return value
+    return DTensor.from_local(local.contiguous(), value.device_mesh, value.placements, run_check=False,
+                              shape=value.shape, stride=value.stride())
+
+
+class Reshape(torch.autograd.Function):
+    """DTensor's own gradient of a view fails on shards that are not contiguous."""
+
+    @staticmethod
+    def forward(ctx, value, shape):
+        ctx.shape = value.shape
+        return dense(value).reshape(shape)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return dense(gradient).reshape(ctx.shape) if isinstance(gradient, DTensor) else gradient, None
+
+
+def reshape(value, shape):
+    return Reshape.apply(value, shape) if isinstance(value, DTensor) else value.reshape(shape)
+
+
+def gather(x, dimension, index, **options):
+    """DTensor masks the rows that a rank lacks by the index as given: the index has the shards of x in other
+    dimensions first, and the sums of masked rows end here."""
+    if isinstance(x, DTensor) and isinstance(index, DTensor):
+        index = index.redistribute(placements=[
+            placement if placement.is_shard() and placement.dim != dimension % x.ndim else Replicate()
+            for placement in x.placements])
+    return settled(ATEN.gather.default(x, dimension, index, **options))
+
+
 PRIMS = {"broadcast_in_dim": broadcast_in_dim, "div": torch.div,
          "sum": lambda x, dimensions, **_: x.sum(dimensions),
          "var": lambda x, dimensions, correction=1, **_: x.var(dimensions, correction=correction)}
@@ -101,10 +137,12 @@ def function_of(target):
         return PRIMS[name]
     if target is ATEN.convolution.default:
         return convolution
-    if target in (ATEN.gather.default, ATEN.embedding.default):  # sums of masked rows end here
+    if target is ATEN.gather.default:
+        return gather
+    if target is ATEN.embedding.default:  # sums of masked rows end here
         return lambda *arguments, **options: settled(target(*arguments, **options))
-    if target is ATEN.view.default:  # shards may have other strides
-        return torch.reshape
+    if target in (ATEN.view.default, ATEN._unsafe_view.default):
+        return reshape
     if target in (ATEN.sum.dim_IntList, ATEN.mean.dim):  # DTensor takes no dimensions for none, PyTorch for all
         return lambda x, dimensions, *rest, **options: target(x, dimensions or list(range(x.ndim)), *rest, **options)
     if target is ATEN.copy_.default:  # the new value of a buffer
