@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/system/parallel.h"
+#include "lowering/micro_batch/micro_batches.h"
 #include "planners/baselines/baseline.h"
 #include "planners/problem/search_watch.h"
 #include "planners/single_stage/single_stage_state.h"
@@ -61,6 +62,17 @@ static AmStatus split_last_axis(const StageProblem *problem, const BaselineForm 
     return AM_OK;
 }
 
+/* Returns why the devices cannot split the batch. */
+static const char *why_not_split(const StageProblem *problem) {
+    const PlanContext *whole = plan_context_whole(problem->context);
+    if (problem->pins.count > 0) return "the pins leave no dimension to split";
+    for (int32_t p = 0; p < whole->roles->parameter_count; p++)
+        if (micro_batches_dimension(whole, p) > 0)
+            return "the examples are no first dimension, and rows such as [sequence * example] have no equal "
+                   "shards of them; put the examples first in the data and in merged dimensions";
+    return "no data input has a batch dimension that the devices divide";
+}
+
 AmStatus baseline_axis_plan(const StageProblem *problem, Baseline baseline, AxisPlan *axis_plan,
                             const char **reason, AmError *error) {
     *axis_plan = (AxisPlan){0};
@@ -84,9 +96,7 @@ AmStatus baseline_axis_plan(const StageProblem *problem, Baseline baseline, Axis
         if (lack) *reason = lack;
     }
     if (has_last) return split_last_axis(problem, form, axis_plan, reason, error);
-    if (!is_split && mesh->device_count > 1)
-        *reason = problem->pins.count > 0 ? "the pins leave no dimension to split"
-                                          : "no data input has a batch dimension that the devices divide";
+    if (!is_split && mesh->device_count > 1) *reason = why_not_split(problem);
     return AM_OK;
 }
 
