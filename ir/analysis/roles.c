@@ -258,7 +258,7 @@ static AmStatus list_parameters(IrRoles *roles, Arena *arena, const IrDataflow *
     }
     TRY(ir_unique_names(paths, count, '#', arena, error));
     for (int32_t p = 0; p < count; p++)
-        roles->parameters[p] = (IrParameter){p, entry->parameters[p], paths[p], IR_ROLE_CONSTANT, -1, ""};
+        roles->parameters[p] = (IrParameter){p, entry->parameters[p], paths[p], IR_ROLE_CONSTANT, -1, "", 0};
     return AM_OK;
 }
 

@@ -39,6 +39,7 @@ typedef struct IrParameter {
     IrRole role;
     int32_t output;        /* index of the output that updates it, or -1 */
     const char *paired_by; /* "roles file", "data flow", "order", "alias" or "" */
+    int32_t moved_from; /* of data: where the user's tensor has the examples, first here; -1: it has none */
 } IrParameter;
 
 typedef struct IrRoles {

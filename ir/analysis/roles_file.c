@@ -71,8 +71,27 @@ static AmStatus check_pair(const RolesReader *reader, const IrParameter *paramet
     return AM_OK;
 }
 
+/* Reads the dimension of the examples in the tensor that a user has; absent: 0, null: -1. */
+static AmStatus read_moved(const RolesReader *reader, json_t *object, const char *where,
+                           IrParameter *parameter) {
+    json_t *given = json_object_get(object, "batch_dimension");
+    int64_t value = 0;
+    if (!given) return AM_OK;
+    if (parameter->role != IR_ROLE_DATA)
+        return am_fail(reader->error, AM_ERROR_INPUT, reader->path,
+                       "%s.batch_dimension: expected for a parameter of role data only", where);
+    parameter->moved_from = -1;
+    if (json_is_null(given)) return AM_OK;
+    const IrShape *shape = &reader->flow->module->instructions[parameter->instruction].shape;
+    int32_t rank = shape->type == DTYPE_TUPLE ? 0 : shape->rank;
+    TRY(json_get_integer(&value, object, "batch_dimension", 0, rank > 0 ? rank - 1 : 0, reader->path, where,
+                         reader->error));
+    parameter->moved_from = (int32_t)value;
+    return AM_OK;
+}
+
 static AmStatus read_parameter(const RolesReader *reader, json_t *object, int32_t number) {
-    static const char *const keys[] = {"number", "path", "role", "output", NULL};
+    static const char *const keys[] = {"number", "path", "role", "output", "batch_dimension", NULL};
     IrParameter *parameter = &reader->roles->parameters[number];
     char where[48];
     snprintf(where, sizeof where, "$.parameters[%d]", number);
@@ -86,6 +105,7 @@ static AmStatus read_parameter(const RolesReader *reader, json_t *object, int32_
     TRY(read_role(reader, object, where, &parameter->role));
     TRY(read_output(reader, object, "output", where, &parameter->output));
     TRY(check_pair(reader, parameter, where));
+    TRY(read_moved(reader, object, where, parameter));
     parameter->paired_by = parameter->output >= 0 ? "roles file" : "";
     /* A module without metadata names its parameters otherwise: only a known op_name must agree. */
     bool has_op_name = *reader->flow->module->instructions[parameter->instruction].op_name != '\0';

@@ -67,6 +67,9 @@ static AmStatus add_parameters(json_t *parameters, const PlanRanks *ranks, int32
                 json_array_append_new(sizes, json_integer(shape->dimensions[d]));
             json_object_set_new(row, "shape", sizes);
             json_object_set_new(row, "dtype", json_string(dtype_name(shape->type)));
+            json_object_set_new(row, "batch_dimension",
+                                parameter->moved_from < 0 ? json_null()
+                                                          : json_integer(parameter->moved_from));
         }
         json_array_append_new(parameters, row);
     }
@@ -101,19 +104,44 @@ static json_t *recomputed_to_json(const PlanContext *primary, const PlanStage *p
     return rows;
 }
 
+/* Adds the pinned values of a stage: the last instruction of each operator of PyTorch has its result. */
+static AmStatus add_pinned(json_t *rows, const PlanContext *context, const PlanStage *stage, AmError *error) {
+    const PlanContext *primary = plan_context_primary(context);
+    for (int32_t k = 0; k < stage->override_count; k++) {
+        const PlanOverride *override = &stage->overrides[k];
+        int32_t value = override->is_pinned ? plan_number_of(context, override->instruction) : -1;
+        if (value < 0 || value >= primary->rules->entry_count) continue;
+        const IrInstruction *instruction = &primary->canonical->instructions[value];
+        json_t *placements, *last = json_array_get(rows, json_array_size(rows) - 1);
+        if (!instruction->op_name[0])
+            return am_fail(error, AM_ERROR_INFEASIBLE, "",
+                           "the plan pins the value of %s, which has no name in PyTorch; leave out its pin",
+                           instruction->name);
+        TRY(placements_to_json(&placements, &stage->mesh, override->states, instruction, error));
+        if (last && strcmp(json_string_value(json_object_get(last, "op_name")), instruction->op_name) == 0)
+            json_array_remove(rows, json_array_size(rows) - 1);
+        json_array_append_new(rows, json_pack("{s:o, s:i, s:o}", "op_name",
+                                              plan_string_to_json(instruction->op_name), "rank",
+                                              instruction->shape.rank, "placements", placements));
+    }
+    return AM_OK;
+}
+
 static AmStatus add_parts(json_t *rows, const PlanRanks *ranks, AmError *error) {
     const PlanContext *primary = plan_context_primary(ranks->context);
     for (int32_t part = 0; part < ranks->parts->stage_count; part++) {
         const PlanStage *stage = &ranks->parts->stages[part];
-        json_t *parameters = json_array();
-        json_array_append_new(rows, json_pack("{s:i, s:o, s:b, s:o, s:o, s:o, s:O}", "index", part,
-                                              "device_mesh", mesh_to_json(stage), "sharded_gradients",
-                                              storage_zero_level(stage) >= 2, "begins",
-                                              place_to_json(primary, stage->ranges[0][0]), "recompute",
-                                              recomputed_to_json(primary, stage), "saved",
-                                              saved_to_json(primary, stage), "parameters", parameters));
+        json_t *parameters = json_array(), *pinned = json_array();
+        json_array_append_new(
+            rows, json_pack("{s:i, s:o, s:b, s:o, s:o, s:o, s:O, s:O}", "index", part, "device_mesh",
+                            mesh_to_json(stage), "sharded_gradients", storage_zero_level(stage) >= 2,
+                            "begins", place_to_json(primary, stage->ranges[0][0]), "recompute",
+                            recomputed_to_json(primary, stage), "saved", saved_to_json(primary, stage),
+                            "pinned", pinned, "parameters", parameters));
         AmStatus status = add_parameters(parameters, ranks, part, error);
+        if (status == AM_OK) status = add_pinned(pinned, ranks->context, stage, error);
         json_decref(parameters);
+        json_decref(pinned);
         TRY(status);
     }
     return AM_OK;
@@ -153,7 +181,9 @@ AmStatus export_dtensor(json_t **root, const PlanContext *context, const Plan *p
     AmStatus status;
     TRY_OR_FAIL(target_check_module(TARGET_TORCH, context, error));
     TRY_OR_FAIL(target_check_plan(TARGET_TORCH, plan, error));
-    if (plan->micro_batches > 1) /* automap_torch computes with one at a time */
+    if (plan->micro_batches > 1 && plan->stage_count > 1) /* automap_torch computes with one at a time */
+        TRY_OR_FAIL(micro_batches_check_apart(plan_context_primary(context), plan->micro_batches, error));
+    else if (plan->micro_batches > 1)
         TRY_OR_FAIL(micro_batches_check_data(plan_context_primary(context), plan->micro_batches, error));
     TRY_OR_FAIL(plan_ranks(&ranks, &arena, context, plan, error));
     TRY_OR_FAIL(add_parts(rows, &ranks, error));

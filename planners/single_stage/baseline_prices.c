@@ -64,10 +64,10 @@ static AmStatus split_last_axis(const StageProblem *problem, const BaselineForm 
 
 /* Returns why the devices cannot split the batch. */
 static const char *why_not_split(const StageProblem *problem) {
-    const PlanContext *whole = plan_context_whole(problem->context);
+    const PlanContext *primary = plan_context_primary(problem->context);
     if (problem->pins.count > 0) return "the pins leave no dimension to split";
-    for (int32_t p = 0; p < whole->roles->parameter_count; p++)
-        if (micro_batches_dimension(whole, p) > 0)
+    for (int32_t p = 0; p < primary->roles->parameter_count; p++)
+        if (micro_batches_dimension(primary, p) > 0)
             return "the examples are no first dimension, and rows such as [sequence * example] have no equal "
                    "shards of them; put the examples first in the data and in merged dimensions";
     return "no data input has a batch dimension that the devices divide";

@@ -162,11 +162,13 @@ AmStatus target_check_plan(Target target, const Plan *plan, AmError *error) {
 static AmStatus check_batch(const PlanContext *primary, AmError *error) {
     for (int32_t p = 0; p < primary->roles->parameter_count; p++)
         if (micro_batches_dimension(primary, p) > 0)
-            return am_fail(error, AM_ERROR_INFEASIBLE, primary->canonical->source,
-                           "automap_torch cuts batches along dimension 0, and the examples of %s are along "
-                           "dimension %d; export the model with batch_dim=%d, or transpose it in the model",
-                           primary->roles->parameters[p].path, micro_batches_dimension(primary, p),
-                           micro_batches_dimension(primary, p));
+            return am_fail(
+                error, AM_ERROR_INFEASIBLE, primary->canonical->source,
+                "automap_torch cuts batches along dimension 0, and the examples of %s are along "
+                "dimension %d; export the model without batch_dim or with batch_dim=%d, or transpose "
+                "the tensor in the loss",
+                primary->roles->parameters[p].path, micro_batches_dimension(primary, p),
+                micro_batches_dimension(primary, p));
     return AM_OK;
 }
 

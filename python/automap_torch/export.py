@@ -26,7 +26,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from .decompositions import decompositions
-from . import indices, pools  # noqa: F401 (operators of the table)
+from . import examples, indices, pools  # noqa: F401 (operators of the table)
 from .operators import TABLE, Value, Writer
 from .optimizers import initial_state, update
 
@@ -69,11 +69,15 @@ def plain_kernels():
     """Inside, attention and LSTMs are traced as their operators, not as one kernel."""
     is_enabled = torch._C._get_mkldnn_enabled()  # torch.backends.mkldnn.flags warns
     torch._C._set_mkldnn_enabled(False)
+    layers = torch.nn.modules.transformer
+    own = layers._detect_is_causal_mask
+    layers._detect_is_causal_mask = lambda mask, is_causal=None, *_: bool(is_causal)  # else it reads the mask
     try:
         with sdpa_kernel(SDPBackend.MATH), PlainFunctions():
             yield
     finally:
         torch._C._set_mkldnn_enabled(is_enabled)
+        layers._detect_is_causal_mask = own
 
 
 class LossOf(torch.nn.Module):
@@ -87,32 +91,71 @@ class LossOf(torch.nn.Module):
         return self.loss(self.model, *batch)
 
 
-def examples_first(batch, dimension):
-    """The tensors of a batch with `dimension` as their first one; those that lack it are unchanged."""
-    return [value.movedim(dimension, 0) if value.ndim > dimension else value for value in batch]
+def examples_first(batch, dimensions):
+    """The tensors of a batch with the dimension of their examples as their first one; None: without examples."""
+    return [value.movedim(d, 0) if d else value for value, d in zip(batch, dimensions, strict=True)]
 
 
-def loss_of_examples(loss, dimension):
+def loss_of_examples(loss, dimensions):
     """The loss as a function of a batch as examples_first() returns it; the model gets the batch in its own order."""
-    def moved(model, *batch):
-        return loss(model, *[value.movedim(0, dimension) if value.ndim > dimension else value for value in batch])
+    if all(d == 0 for d in dimensions):
+        return loss
 
-    moved.batch_dim = dimension
-    return moved if dimension else loss
+    def moved(model, *batch):
+        return loss(model, *[value.movedim(0, d) if d else value for value, d in zip(batch, dimensions, strict=True)])
+
+    moved.dimensions = dimensions
+    return moved
 
 
 def named(values):
     return {name.removeprefix("model."): value.detach() for name, value in values}
 
 
-def differentiate(module, parameters, buffers, batch):
-    """Gradients by name, and the loss with the new values of the buffers."""
-    def loss_of(parameters):
+def loss_function(model, loss):
+    """The loss and the new values of the buffers by name, as a function of parameters, buffers and batch."""
+    module = LossOf(model, loss)
+
+    def loss_of(parameters, buffers, batch):
         own = {name: value.clone() for name, value in buffers.items()}
         given = {f"model.{name}": value for name, value in {**parameters, **own}.items()}
         return functional_call(module, given, batch), own
 
-    return grad_and_value(loss_of, has_aux=True)(parameters)
+    return loss_of
+
+
+def values_of(model):
+    """Parameters and buffers by name."""
+    return dict(named(model.named_parameters())), dict(named(model.named_buffers()))
+
+
+def find_batch(model, loss, batch):
+    """The dimension of the examples in each tensor of a batch, None for tensors without examples."""
+    with plain_kernels():
+        return examples.find_dimensions(examples.trace(loss_function(model, loss), *values_of(model), batch), batch)
+
+
+def splittable(model, loss, batch):
+    """loss_function() with rows of examples that devices can split (examples.py). `loss` is one of loss_of_examples().
+    Losses whose examples are the first dimension of all tensors are unchanged."""
+    loss_of, dimensions = loss_function(model, loss), getattr(loss, "dimensions", None)
+    if dimensions is None:
+        return loss_of
+    leading = [None if d is None else 0 for d in dimensions]
+    count = next(len(value) for value, d in zip(batch, leading, strict=True) if d is not None)
+    with plain_kernels():
+        graph = counted = examples.trace(loss_of, *values_of(model), batch)
+        if count == 1:  # places are found with two examples
+            twice = [value if d is None else torch.cat([value, value]) for value, d in zip(batch, leading)]
+            counted = examples.trace(loss_of, *values_of(model), twice)
+    places = examples.Places(counted, leading, max(count, 2))
+    places.take(graph, counted, count)
+    return graph if examples.put_rows_by_example(graph, places) else loss_of
+
+
+def differentiate(loss_of, parameters, buffers, batch):
+    """Gradients by name, and the loss with the new values of the buffers. `loss_of` is a loss_function()."""
+    return grad_and_value(lambda parameters: loss_of(parameters, buffers, batch), has_aux=True)(parameters)
 
 
 @contextlib.contextmanager
@@ -154,12 +197,12 @@ def place(node):
 
 def traced(model, loss, optimizer, batch):
     """The graph of a step, and its arguments: parameters, buffers, optimizer state, batch."""
-    module = LossOf(model, loss)
-    arguments = (named(module.named_parameters()), named(module.named_buffers()))
+    arguments = values_of(model)
     arguments += (initial_state(optimizer, arguments[0]), tuple(batch))
+    loss_of = splittable(model, loss, batch)
 
     def step(parameters, buffers, state, batch):
-        gradients, (value, own) = differentiate(module, parameters, buffers, batch)
+        gradients, (value, own) = differentiate(loss_of, parameters, buffers, batch)
         new, new_state = update(optimizer, parameters, gradients, state)
         return new, own, new_state, value
 
@@ -250,7 +293,14 @@ def to_numpy(tensor):
     return tensor.float().numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
 
 
-def export(model, loss, optimizer, batch, directory, names=None, batch_dim=0):
+def dimensions_of(model, loss, batch, batch_dim):
+    """The dimension of the examples in each tensor of a batch: `batch_dim`, or where that is None the one found."""
+    if batch_dim is None:
+        return find_batch(model, loss, batch)
+    return [batch_dim if value.ndim > batch_dim else 0 for value in batch]
+
+
+def export(model, loss, optimizer, batch, directory, names=None, batch_dim=None):
     """Writes model.hlo, model.roles.json, state.npz and data.npz, and returns the folder.
 
     model      a torch.nn.Module on the CPU
@@ -259,10 +309,11 @@ def export(model, loss, optimizer, batch, directory, names=None, batch_dim=0):
     batch      the tensors of one global batch
     names      of the tensors of the batch; default batch_a, batch_b, ...
     batch_dim  the dimension of the examples in these tensors, such as 1 of sequences first; those that lack the
-               dimension have the examples first. In the module and in data.npz they come first.
+               dimension have the examples first. None: found from the operators of the loss, for each tensor. In the
+               module and in data.npz the examples come first.
     """
-    directory, batch = pathlib.Path(directory), examples_first(batch, batch_dim)
-    loss = loss_of_examples(loss, batch_dim)
+    directory, dimensions = pathlib.Path(directory), dimensions_of(model, loss, batch, batch_dim)
+    batch, loss = examples_first(batch, dimensions), loss_of_examples(loss, dimensions)
     graph, arguments = traced(model, loss, optimizer, batch)
     writer = Writer()
     rows = paths_of(arguments, names or names_of(batch))
@@ -272,6 +323,8 @@ def export(model, loss, optimizer, batch, directory, names=None, batch_dim=0):
         raise NotImplementedError("a step whose state changes its form")
     parameters = [{"number": k, "path": path, "role": role, "output": k if role != "data" else None}
                   for k, (path, role) in enumerate(rows)]
+    for row, d in zip(parameters[state:], dimensions, strict=True):
+        row.update({} if d == 0 else {"batch_dimension": d})
     if writer.key:
         writer.lines.insert(0, f"  key = u64[2] parameter({len(rows)}), metadata={{op_name=\"{KEY}\"}}")
         parameters.append({"number": len(rows), "path": KEY, "role": "state", "output": state + 1})

@@ -88,9 +88,11 @@ def is_sum(loss, outputs, batches):
     outputs = tree_map(random, outputs)
     for batch in batches:
         once = float(loss(StandIn(outputs), *batch))
-        place = getattr(loss, "batch_dim", 0), len(batch[0])
-        doubled = tree_map(lambda value: twice(value, *place), outputs)
-        both = float(loss(StandIn(doubled), *map(twice, batch)))
+        dimensions = getattr(loss, "dimensions", [0] * len(batch))
+        count = next(len(value) for value, d in zip(batch, dimensions, strict=True) if d is not None)
+        doubled = tree_map(lambda value: twice(value, max(d or 0 for d in dimensions), count), outputs)
+        both = float(loss(StandIn(doubled), *(value if d is None else twice(value)
+                                              for value, d in zip(batch, dimensions, strict=True))))
         for factor in (1, 2):
             if abs(both - factor * once) <= 1e-3 * max(abs(once), abs(both)):
                 return factor == 2

@@ -44,8 +44,8 @@ from .losses import PartOfLoss
 from .operations import is_by_example, on_shards, split_by_batch
 from .operators import DTYPES
 from .pipelines import GraphTraining
-from .placements import (Meshes, StepGradients, cut_batch, cut_micro_batch, data_of, for_pass, place, splits_batch,
-                         weights_of)
+from .placements import (Meshes, StepGradients, batch_dimensions, cut_batch, cut_micro_batch, data_of, for_pass,
+                         place, splits_batch, weights_of)
 
 FORMAT = "automap-dtensor-1"
 TYPES = {name: dtype for dtype, name in DTYPES.items()}
@@ -59,7 +59,7 @@ class Training:
         stage = plan["stages"][0]
         self.model, self.loss, self.count, self.stage = model, loss, plan["n_microbatches"], stage
         self.mesh = Meshes(device).of(stage["device_mesh"])
-        self.data = data_of([stage])
+        self.data, self.dimensions = data_of([stage]), batch_dimensions(plan)
         self.splits_batch = splits_batch(self.mesh, self.data)
         self.part_of_loss = PartOfLoss(loss)
         self.place(weights_of(stage))
@@ -72,7 +72,7 @@ class Training:
 
     def step(self, *batch):
         """Adds the gradients of a batch to the parameters; returns its loss on every rank."""
-        cuts = [cut_micro_batch(batch, part, self.count) for part in range(self.count)]
+        cuts = [cut_micro_batch(batch, part, self.count, self.dimensions) for part in range(self.count)]
         return sum(self.pass_over(cut, part, cuts) for part, cut in enumerate(cuts))
 
 
@@ -278,9 +278,8 @@ def needs_graph(model, loss, plan):
     return uses.is_outside or uses.has_scalar
 
 
-def parallelize(model, loss, plan, device="cpu", batch_dim=0):
-    """The model under a plan of `automap export --format torch`, parsed; `loss` and `batch_dim` are those of
-    `export`."""
+def parallelize(model, loss, plan, device="cpu"):
+    """The model under a plan of `automap export --format torch`, parsed; `loss` is that of export()."""
     if plan.get("format") != FORMAT:
         raise ValueError(f"expected format {FORMAT}, found {plan.get('format')}")
     ranks = {rank for stage in plan["stages"] for rank in stage["device_mesh"]["ranks"]}
@@ -290,14 +289,17 @@ def parallelize(model, loss, plan, device="cpu", batch_dim=0):
     for name, _ in [*model.named_parameters(), *model.named_buffers()]:
         if name not in names:
             raise ValueError(f"the plan has no parameter {name} (expected a plan of this model's export)")
-    is_graph = len(plan["stages"]) > 1 or plan["stages"][0].get("recompute") or any(True for _ in model.buffers())
-    loss = loss_of_examples(loss, batch_dim)
-    if is_graph or plan.get("mixes_examples") or needs_graph(model, loss, plan):
+    first = plan["stages"][0]
+    is_graph = (len(plan["stages"]) > 1 or first.get("recompute") or first.get("pinned")
+                or any(True for _ in model.buffers()))
+    dimensions = batch_dimensions(plan)
+    loss, has_zero = loss_of_examples(loss, dimensions), is_zero(model, first)
+    if is_graph or plan.get("mixes_examples") or (any(dimensions) and not has_zero) or needs_graph(model, loss, plan):
         kind = GraphTraining
     else:
-        kind = ZeroTraining if is_zero(model, plan["stages"][0]) else TensorTraining
+        kind = ZeroTraining if has_zero else TensorTraining
     training = kind(model, loss, plan, device)
-    if batch_dim:
+    if any(dimensions):
         step = training.step
-        training.step = lambda *batch: step(*examples_first(batch, batch_dim))
+        training.step = lambda *batch: step(*examples_first(batch, dimensions))
     return training

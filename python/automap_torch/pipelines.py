@@ -5,7 +5,7 @@ traces the loss of one micro-batch and cuts it (stages.py). A stage runs its par
 pass between stages. The schedule is GPipe, 1F1B or interleaved 1F1B, as the plan says. Ranges that the plan recomputes
 run under activation checkpointing, which keeps the values that the plan saves. Counts of targets are those of
 the whole batch. Gradients are summed over the ranks once in a step, but for weights that are gathered for each pass
-(ZeRO 3).
+(ZeRO 3). A value that the plan pins is resharded where its operator computes it.
 """
 
 import functools
@@ -21,8 +21,8 @@ from torch.utils.checkpoint import (CheckpointPolicy, checkpoint, create_selecti
 
 from .losses import is_sum_of
 from .operations import settled, value_of
-from .placements import (Meshes, StepGradients, cut_batch, cut_micro_batch, data_of, for_pass, kept_whole, place,
-                         splits_batch, weights_of)
+from .placements import (Meshes, StepGradients, batch_dimensions, cut_batch, cut_micro_batch, data_of, for_pass,
+                         kept_whole, place, placements_of, splits_batch, weights_of)
 from .stages import cut, find_counts, mean_of_counts, trace_loss
 
 class Segment:
@@ -81,6 +81,7 @@ class Stage(torch.nn.Module):
                 self.register_parameter(self.names[name], value)
             else:
                 self.register_buffer(self.names[name], value)
+        self.pinned = {pin["op_name"]: pin for pin in row.get("pinned", [])}
         whole = kept_whole(row)
         self.kept_whole = [name for name in self.names if name in whole]  # every rank gathers them in this order
 
@@ -130,11 +131,22 @@ class Stage(torch.nn.Module):
             local = dict(zip(inputs, arguments))
             for node in operators:
                 segment.enter(node)
-                local[node] = value_of(self.graph, node, local, self.counts)
+                local[node] = self.in_place(node, value_of(self.graph, node, local, self.counts))
             return tuple(local[node] for node in needed)
 
         arguments = [values[node] for node in inputs]
         values.update(zip(needed, segment.run(body, arguments)))
+
+    def in_place(self, node, value):
+        """The value of an operator with the sharding that a pin gives it."""
+        pin = self.pinned.get(node.name)
+        if pin is None or not isinstance(value, torch.Tensor):
+            return value
+        if value.ndim != pin["rank"]:
+            raise ValueError(f"the pin of {node.name} has {pin['rank']} dimensions (expected {value.ndim})")
+        if not isinstance(value, DTensor):  # of constants alone: each rank has it
+            value = DTensor.from_local(value, self.mesh, [Replicate()] * self.mesh.ndim, run_check=False)
+        return value.redistribute(self.mesh, placements_of(pin))
 
     @torch.no_grad()
     def change_buffers(self, values):
@@ -235,7 +247,8 @@ class GraphTraining:
 
     def step(self, *batch):
         """Adds the gradients of a batch to the parameters of this rank; returns its loss on every rank."""
-        cuts = [cut_micro_batch(batch, part, self.count) for part in range(self.count)]
+        dimensions = batch_dimensions(self.plan)
+        cuts = [cut_micro_batch(batch, part, self.count, dimensions) for part in range(self.count)]
         if not self.modules:
             self.open(cuts[0])
         named = [{f"batch_{k}": value for k, value in enumerate(values)} for values in cuts]

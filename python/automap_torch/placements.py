@@ -66,12 +66,19 @@ def place(model, value, mesh, placements):
     return placed
 
 
-def cut_micro_batch(batch, part, count):
-    """Every so manyth example of the tensors of a batch."""
-    for value in batch:
-        if value.shape[0] % count:
+def batch_dimensions(plan):
+    """The dimension of the examples in each tensor of a batch, as export() found it; None: it has no examples."""
+    rows = [row for stage in plan["stages"] for row in stage["parameters"] if row["role"] == "data"]
+    return [row.get("batch_dimension", 0) for row in sorted(rows, key=lambda row: row["number"])]
+
+
+def cut_micro_batch(batch, part, count, dimensions):
+    """Every so manyth example of the tensors of a batch; all elements of tensors whose dimension of examples is
+    None."""
+    for value, d in zip(batch, dimensions, strict=True):
+        if d is not None and value.shape[0] % count:
             raise ValueError(f"a batch of shape {list(value.shape)}: the plan has {count} micro-batches")
-    return [value[part::count] for value in batch]
+    return [value if d is None else value[part::count] for value, d in zip(batch, dimensions, strict=True)]
 
 
 def cut_batch(value, mesh, placements):

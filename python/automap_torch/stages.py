@@ -15,7 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from .decompositions import decompositions
-from .export import LossOf, differentiate, named, plain_kernels
+from .export import differentiate, plain_kernels, splittable, values_of
 
 
 class LossGraph:
@@ -29,27 +29,33 @@ class LossGraph:
         self.operators = [node for node in nodes if node.op in ("call_function", "get_attr")]
         results = pytree.tree_leaves(nodes[-1].args[0])
         buffers = [name for kind, name in names if kind == "buffer"]
-        self.loss, self.buffers = results[0], dict(zip(buffers, results[1:], strict=True))
+        self.loss = results[0]
+        self.buffers = {name: source_of(node) for name, node in zip(buffers, results[1:], strict=True)}
+
+
+def source_of(node):
+    """The buffer itself where a node is its copy, which the step does not change."""
+    is_copy = node.target is torch.ops.aten.clone.default and node.args[0].op == "placeholder"
+    return node.args[0] if is_copy else node
 
 
 def trace_loss(model, loss, batch):
     """Traces the loss of a micro-batch with fake tensors."""
-    module = LossOf(model, loss)
     shapes = FakeTensorMode(allow_non_fake_inputs=True)
 
     def fake(value):
         with shapes:
             return torch.empty(value.shape, dtype=value.dtype, device=value.device)
 
-    parameters, buffers = ({name: fake(value) for name, value in named(values).items()}
-                           for values in (module.named_parameters(), module.named_buffers()))
+    parameters, buffers = ({name: fake(value) for name, value in values.items()} for values in values_of(model))
+    loss_of = splittable(model, loss, batch)
 
-    def values_of(parameters, buffers, batch):
-        _, (value, own) = differentiate(module, parameters, buffers, batch)
+    def results_of(parameters, buffers, batch):
+        _, (value, own) = differentiate(loss_of, parameters, buffers, batch)
         return value, own
 
     with plain_kernels():
-        graph = make_fx(functionalize(values_of), decomposition_table=decompositions(), tracing_mode="fake")(
+        graph = make_fx(functionalize(results_of), decomposition_table=decompositions(), tracing_mode="fake")(
             parameters, buffers, tuple(map(fake, batch)))
     graph.graph.eliminate_dead_code()
     names = [("parameter", name) for name in parameters] + [("buffer", name) for name in buffers]

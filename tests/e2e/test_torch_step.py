@@ -30,9 +30,11 @@ with skip_where_missing():
     from torch.distributed.tensor.debug import CommDebugMode
     from torch.nn import functional
     from torch.utils._python_dispatch import TorchDispatchMode
+    from torch_sequences import WORDS, EncoderFirst, RecurrentFirst, SequencesFirst, Translator
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 import automap_torch
+from automap_torch import pipelines
 from automap_torch.export import plain_kernels
 from automap_torch.losses import is_sum
 from automap_torch.parallelize import TensorTraining, ZeroTraining
@@ -40,7 +42,7 @@ from automap_torch.pipelines import GraphTraining
 from automap_torch.stages import trace_loss
 
 STEPS, RANKS, TOLERANCE = 3, 4, 2e-5
-WORDS, WIDTH = 64, 32
+WIDTH = 32
 
 
 class Block(nn.Module):
@@ -238,19 +240,6 @@ class Pooled(nn.Module):
         return self.head(x.mean(1))
 
 
-class SequencesFirst(nn.Module):
-    """Attention of words whose first dimension is the place in the sequence."""
-
-    def __init__(self):
-        super().__init__()
-        self.table, self.position = nn.Embedding(WORDS, 32), nn.Parameter(torch.randn(16, 1, 32) * 0.02)
-        self.mixed, self.head = nn.MultiheadAttention(32, 4), nn.Linear(32, WORDS)
-
-    def forward(self, words):
-        x = self.table(words) + self.position
-        return self.head(x + self.mixed(x, x, x, need_weights=False)[0])
-
-
 class Shared(nn.Module):
     """A language model whose head has the weight of the table."""
 
@@ -350,6 +339,14 @@ def classify(model, x, y):
     return functional.cross_entropy(model(x).flatten(0, -2), y.flatten())
 
 
+def classify_padded(model, x, padding, y):
+    return functional.cross_entropy(model(x, padding).flatten(0, -2), y.flatten())
+
+
+def translate(model, x, others, mask, y):
+    return functional.cross_entropy(model(x, others, mask).flatten(0, -2), y.flatten())
+
+
 def table_of(model):
     return model[0].weight
 
@@ -379,15 +376,21 @@ MODELS = {"blocks": blocks, "mlp": lambda: nn.Sequential(nn.Linear(16, 32), nn.R
           "gpt": lambda: Language("gpt"), "llama": lambda: Language("llama"), "resnet": Residual, "vit": Vision,
           "convolutions": convolutions, "halves": Halves, "tied": tied, "pools": Pools, "orders": Orders,
           "recurrent": Recurrent, "attention": Attention, "pooled": Pooled, "first": SequencesFirst,
+          "encoder": EncoderFirst, "states": RecurrentFirst, "translator": Translator,
           "shared": Shared, "mixed": Mixed, "centred": Centred, "places": Places,
           "scored": Scored}
 MIXING = {"mixed", "centred", "places", "scored"}
-LOSSES = {"blocks": regress, "scored": lambda model, x, y: model(x, y), "tied": classify_tied}
+FIRST = {"first": [1, 1], "encoder": [1, 0, 1], "states": [1, 0],  # the dimension of the examples in each tensor
+         "translator": [1, 1, None, 1]}
+LOSSES = {"blocks": regress, "encoder": classify_padded, "translator": translate,
+          "scored": lambda model, x, y: model(x, y), "tied": classify_tied}
 OPTIMIZERS = {"sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.01),
               "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-2)}
 STAGES = ["--stages", "2", "--micro-batches"]
 EVEN = ["--space", "pipeline", "--baseline", "even_pipeline", "--mesh", "data=1", "--micro-batches", "4"]
-PLANS = {"searched": [], "zero1": ["--baseline", "zero1", "--micro-batches", "2"],
+PLANS = {"searched": [], "data": ["--baseline", "data_parallel"],
+         "pinned": ["--mesh", "data=2,model=2", "--pin", "relu=value(model,data)"],
+         "zero1": ["--baseline", "zero1", "--micro-batches", "2"],
          "zero3": ["--baseline", "zero3", "--micro-batches", "2"],
          "whole batch": ["--baseline", "zero3", "--micro-batches", "1"],
          "megatron": ["--baseline", "megatron", "--mesh", "data=2,model=2"],
@@ -397,28 +400,35 @@ PLANS = {"searched": [], "zero1": ["--baseline", "zero1", "--micro-batches", "2"
          "recomputed": [*STAGES, "4", "--memory-fraction", "0.00015"],
          "1f1b": [*EVEN, "--schedule", "1f1b"], "interleaved": [*EVEN, "--schedule", "interleaved_1f1b"]}
 TWO_RANKS = {"two stages", "recomputed", "1f1b", "interleaved"}
-CASES = [("blocks", "sgd", ["interleaved"]), ("mlp", "adamw", ["zero1", "zero3"]), ("tied", "adamw", ["zero3"]),
+CASES = [("blocks", "sgd", ["interleaved"]), ("mlp", "adamw", ["zero1", "zero3", "pinned"]),
+         ("tied", "adamw", ["zero3"]),
          ("gpt", "sgd", ["recomputed"]),
          ("vit", "adamw", ["stages of tensors"]), ("resnet", "sgd", ["searched"]),
          ("convolutions", "sgd", ["stages"]), ("pools", "sgd", ["searched"]), ("orders", "sgd", ["stages"]),
          ("recurrent", "adamw", []), ("attention", "adamw", ["1f1b"]), ("pooled", "adamw", ["tensors"]),
-         ("first", "sgd", ["1f1b"]), ("shared", "sgd", ["two stages", "tensors"]),
+         ("first", "sgd", ["1f1b"]), ("encoder", "sgd", ["data", "tensors"]), ("states", "sgd", ["data"]),
+         ("translator", "sgd", ["stages"]), ("shared", "sgd", ["two stages", "tensors"]),
          *((name, "sgd", ["whole batch"]) for name in sorted(MIXING))]
 LEFT_OUT = {("mlp", "four stages"), ("mlp", "recomputed"), ("blocks", "recomputed")}
 WHOLE_BATCHES = {"searched", "two stages"}  # plans of a ResNet, whose batch norms do not allow micro-batches
 if FULL:
     CASES = [(name, optimizer, [plan for plan in PLANS if (name, plan) not in LEFT_OUT
                                 and (name != "resnet" or plan in WHOLE_BATCHES)
+                                and (name == "mlp" or plan != "pinned")
                                 and (name == "blocks" or plan != "interleaved")])
              for name in MODELS if name not in ("convolutions", "halves", "tied", "pools", "orders", "recurrent",
-                              "attention", "pooled", "first", "shared", *MIXING)
+                              "attention", "pooled", "shared", *FIRST, *MIXING)
              for optimizer in OPTIMIZERS]
     CASES += [("convolutions", "sgd", ["searched", "zero3", "stages", "stages of tensors"]),
               ("halves", "sgd", ["searched"]), ("tied", "adamw", ["zero3"]), ("pools", "adamw", ["searched", "zero3"]),
               ("orders", "adamw", ["searched", "megatron", "zero3", "stages"]),
               ("recurrent", "adamw", ["searched", "stages"]),
               ("attention", "adamw", ["1f1b", "zero1", "stages", "stages of tensors"]),
-              ("pooled", "adamw", ["tensors", "megatron"]), ("first", "adamw", ["1f1b", "two stages", "four stages"]),
+              ("pooled", "adamw", ["tensors", "megatron"]),
+              ("first", "adamw", ["data", "1f1b", "two stages", "four stages"]),
+              ("encoder", "adamw", ["searched", "data", "tensors", "zero3", "stages"]),
+              ("states", "adamw", ["searched", "data", "zero3", "stages"]),
+              ("translator", "adamw", ["searched", "data", "stages"]),
               ("shared", "adamw", ["two stages", "tensors", "zero3", "1f1b"]),
               *((name, "adamw", ["searched", "tensors", "whole batch"]) for name in sorted(MIXING))]
 
@@ -441,6 +451,17 @@ def make(name, optimizer):
     elif name == "first":
         batch = torch.randint(0, WORDS, (16, 8)), torch.randint(0, WORDS, (16, 8))
         batch[1][5:, :3] = -100
+    elif name == "encoder":
+        words = torch.randint(0, WORDS, (2, 16, 8))
+        batch = words[0], torch.zeros(8, 16, dtype=torch.bool), words[1]
+        batch[1][3:, 12:] = True
+        batch[2][12:, 3:] = -100
+    elif name == "states":
+        batch = torch.randint(0, WORDS, (6, 8)), torch.randint(0, 8, (8,))
+    elif name == "translator":
+        mask = torch.full((8, 8), -1e9).triu(1)
+        batch = (torch.randint(0, WORDS, (12, 8)), torch.randint(0, WORDS, (8, 8)), mask,
+                 torch.randint(0, WORDS, (8, 8)))
     elif name == "pooled":
         batch = torch.randint(0, WORDS, (16, 16)), torch.randint(0, 8, (16,))
     else:
@@ -454,7 +475,10 @@ def train_alone(_, name, optimizer, folder):
     torch.set_num_threads(1)
     model, update, batch = make(name, optimizer)
     loss = LOSSES.get(name, classify)
-    automap_torch.export(model, loss, update, batch, folder, batch_dim=int(name == "first"))
+    automap_torch.export(model, loss, update, batch, folder)
+    rows = json.loads((folder / "model.roles.json").read_text())["parameters"]
+    found = [row.get("batch_dimension", 0) for row in rows if row["role"] == "data"]
+    assert found == FIRST.get(name, [0] * len(batch)), f"{name}: the examples are dimensions {found}"
     losses = []
     for _ in range(STEPS):
         value = loss(model, *batch)
@@ -472,14 +496,16 @@ def train_rank(rank, name, optimizer, folder, ranks):
     model, _, batch = make(name, optimizer)
     loss = LOSSES.get(name, classify)
     plan = json.loads((folder / "torch.json").read_text())
-    training = automap_torch.parallelize(model, loss, plan, batch_dim=int(name == "first"))
+    training = automap_torch.parallelize(model, loss, plan)
     is_tensor = name in MIXING and isinstance(training, TensorTraining)  # DTensor has all examples, FSDP2 has not
-    needs_graph = (len(plan["stages"]) > 1 or plan["stages"][0]["recompute"]
-                   or name in {"resnet", "tied", *MIXING})
+    needs_graph = (len(plan["stages"]) > 1 or plan["stages"][0]["recompute"] or plan["stages"][0]["pinned"]
+                   or name in {"resnet", "tied", *MIXING}
+                   or (name in FIRST and not isinstance(training, ZeroTraining)))
     assert is_tensor or isinstance(training, GraphTraining) == bool(needs_graph), \
         f"{name} trains as {type(training).__name__}"
     update = OPTIMIZERS[optimizer](training.parameters())
     losses = []
+    watch_pins(plan["stages"])
     for number in range(STEPS):
         with CommDebugMode() if number == STEPS - 1 else contextlib.nullcontext() as collectives:
             losses.append(training.step(*batch))
@@ -488,6 +514,22 @@ def train_rank(rank, name, optimizer, folder, ranks):
     check_sums(training, collectives)
     check(f"{name} on rank {rank}", losses, json.loads((folder / "losses.json").read_text()))
     torch.distributed.destroy_process_group()
+
+
+def watch_pins(stages):
+    """Checks the placements of pinned values as operators find them."""
+    pinned = {row["op_name"]: row["placements"] for stage in stages for row in stage["pinned"]}
+    own = pipelines.value_of
+
+    def value_of(graph, node, values, counts):
+        for operand in node.all_input_nodes:
+            if operand.name in pinned and operand in values:
+                found = ["Shard(%d)" % placement.dim if placement.is_shard() else "Replicate()"
+                         for placement in values[operand].placements]
+                assert found == pinned[operand.name], f"{operand.name} has {found}, not {pinned[operand.name]}"
+        return own(graph, node, values, counts)
+
+    pipelines.value_of = value_of
 
 
 def check_sums(training, collectives):
@@ -601,13 +643,21 @@ def check_bags(_, folder):
 
 
 def check_sequences_first(_, folder):
-    """Batches whose second dimension has the examples are refused without batch_dim=1, which the cases have."""
+    """Examples that are said to be the first dimension, where they are the second, are refused with the remedy. A plan
+    for a batch of sequences first splits the batch."""
     torch.set_num_threads(1)
     model = SequencesFirst()
     batch = torch.randint(0, WORDS, (16, 8)), torch.randint(0, WORDS, (16, 8))
-    automap_torch.export(model, classify, torch.optim.SGD(model.parameters()), batch, folder)
-    done = automap("search", folder / "model.hlo", "--cluster", "nominal:2", "--for", "torch", "--quiet")
-    assert done.returncode == 4 and "are along dimension 1" in done.stderr, done
+    for dimension in (0, None):
+        automap_torch.export(model, classify, torch.optim.SGD(model.parameters()), batch, folder, batch_dim=dimension)
+        done = automap("search", folder / "model.hlo", "--cluster", "nominal:4", "--for", "torch", "--quiet",
+                       "--baseline", "data_parallel", "-o", folder / "first.json")
+        if dimension == 0:
+            assert done.returncode == 4 and "batch_a are along dimension 1; export" in done.stderr, done
+    assert done.returncode == 0, done
+    succeed("export", folder / "first.json", folder / "model.hlo", "--format", "torch", "-o", folder / "torch.json")
+    rows = json.loads((folder / "torch.json").read_text())["stages"][0]["parameters"]
+    assert all(row["placements"][0] == "Shard(0)" for row in rows if row["role"] == "data"), rows
 
 
 def check_mixed_data(_, folder):

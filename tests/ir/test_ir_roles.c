@@ -192,6 +192,10 @@ static void bad_roles_files_are_refused(void **state) {
         {"FIRST, \"role\": \"data\", \"output\": 1}", "expected null"},
         {"FIRST, \"role\": \"weight\"}", "$.parameters[0].output"},
         {"FIRST, \"role\": \"weight\", \"output\": 1, \"extra\": 1}", "extra"},
+        {"FIRST, \"role\": \"weight\", \"output\": 1, \"batch_dimension\": 1}",
+         "for a parameter of role data only"},
+        {"FIRST, \"role\": \"data\", \"output\": null, \"batch_dimension\": 2}",
+         "$.parameters[0].batch_dimension"},
         {"{\"format\": \"automap-roles-1\", \"loss\": null, \"parameters\": [{\"number\": 1, \"path\": "
          "\"a\"}, 2, 3]}",
          "$.parameters[0].number"},

@@ -1,0 +1,398 @@
+"""The dimension of the examples in the tensors of a batch, and losses whose rows begin with the examples.
+
+    graph = trace(loss_of, parameters, buffers, batch)     ATen operators of the loss, without running it
+    dimensions = find_dimensions(graph, batch)             of each tensor, such as [1, 1] of sequences first
+    places = Places(graph, dimensions, count)              of the examples in each value
+    has_changed = put_rows_by_example(graph, places)       the same loss with other rows
+
+Each value has a place of the examples: a dimension of it whose elements are [outer, examples, inner]. Layers of
+PyTorch flatten [sequence, example, feature] into rows [sequence * example, feature], and no equal contiguous shard of
+such rows has some of the examples alone (outer > 1). The changed loss has these rows in the order [example, sequence],
+which products, norms and losses of rows allow. An operator that mixes rows gets them in the order of the model.
+
+A dimension is one of examples if no operator before the loss mixes its elements, and none adds values that differ along
+it, such as a table of positions.
+"""
+
+import itertools
+import math
+import operator as python_operator
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_leaves, tree_map
+
+ATEN = torch.ops.aten
+MOST_CHOICES = 64
+# Operators of one tensor that keep all dimensions as they are.
+SAME = {"clone", "detach", "alias", "contiguous", "_to_copy", "lift_fresh_copy", "zeros_like", "ones_like",
+        "full_like", "empty_like", "rand_like", "randn_like", "bernoulli", "native_dropout"}
+CONSTANTS = {"zeros", "ones", "full", "scalar_tensor", "new_zeros", "new_ones", "new_full", "empty", "new_empty"}
+VIEWS = {"view", "_unsafe_view", "reshape"}
+REDUCTIONS = {"sum", "mean", "amax", "amin", "prod", "any", "all", "var", "logsumexp", "argmax", "argmin", "max",
+              "min", "std", "linalg_vector_norm", "norm"}
+ALONG = {"_softmax", "_log_softmax", "_safe_softmax", "cumsum", "sort", "topk", "split", "split_with_sizes",
+         "unsafe_split", "slice", "flip", "roll"}  # they work along dimensions and keep all
+LOSSES = {"mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "soft_margin_loss", "l1_loss"}
+IMAGES = {"convolution", "max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d",
+          "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "upsample_nearest1d", "upsample_nearest2d",
+          "upsample_linear1d", "upsample_bilinear2d", "native_group_norm"}
+
+
+def trace(loss_of, parameters, buffers, batch):
+    """The graph of loss_of(parameters, buffers, batch), which gives the loss and the new buffers, on fake tensors."""
+    shapes = FakeTensorMode(allow_non_fake_inputs=True)
+
+    def fake(value):
+        with shapes:
+            return torch.empty(value.shape, dtype=value.dtype, device=value.device)
+
+    arguments = tree_map(fake, (parameters, buffers, tuple(batch)))
+    graph = make_fx(functionalize(loss_of), tracing_mode="fake")(*arguments)
+    graph.graph.eliminate_dead_code()
+    return graph
+
+
+class Place:
+    """The examples in a value: dimension `d` has [outer, examples, inner]."""
+
+    def __init__(self, d, outer=1):
+        self.d, self.outer = d, outer
+
+    def __eq__(self, other):
+        return isinstance(other, Place) and (self.d, self.outer) == (other.d, other.outer)
+
+
+class Mixed(Exception):
+    """An operator has no place for the examples of its operands."""
+
+
+def name_of(node):
+    schema = getattr(node.target, "_schema", None)
+    return schema.name.split("::")[1].rstrip("_") if schema else ""  # also of operators in place
+
+
+def shape_of(node):
+    value = node.meta.get("val")
+    return tuple(value.shape) if isinstance(value, torch.Tensor) else None
+
+
+def results_of(node):
+    """The tensors of a node's result."""
+    return [value for value in tree_leaves(node.meta.get("val")) if isinstance(value, torch.Tensor)]
+
+
+def move(place, shape, new, count):
+    """The place of `count` examples after a view of `shape` as `new`."""
+    before = math.prod(shape[:place.d]) * place.outer
+    after = math.prod(shape) // (before * count)
+    for d, size in enumerate(new):
+        major = math.prod(new[:d])
+        outer = before // major if before % major == 0 else 0
+        if outer and size % (outer * count) == 0 and size // (outer * count) * math.prod(new[d + 1:]) == after:
+            return Place(d, outer)
+    raise Mixed
+
+
+class Places:
+    """The place of the examples in each value of a graph. `even` has the dimensions along which values without examples
+    are constant. Of values of several tensors it is that of each."""
+
+    def __init__(self, graph, dimensions, count):
+        self.count, self.found, self.even = count, {}, {}
+        self.mixing, self.sums = [], set()  # operators that mix examples; sums over all of them, and values of sums
+        inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        for node, d in zip(inputs[len(inputs) - len(dimensions):], dimensions):
+            if d is not None:
+                self.found[node] = Place(d)
+        for node in graph.graph.nodes:
+            if node.op == "call_function":
+                self.enter(node)
+
+    def take(self, graph, other, count):
+        """Makes these the places of `graph`, whose operators are those of `other` on `count` examples."""
+        own = dict(zip(other.graph.nodes, graph.graph.nodes, strict=True))
+        self.found = {own[node]: place for node, place in self.found.items()}
+        self.sums, self.count = {own[node] for node in self.sums}, count
+
+    def enter(self, node):
+        operands = [value for value in node.all_input_nodes if value in self.found]
+        has_sum = not self.sums.isdisjoint(node.all_input_nodes)
+        if not operands:
+            self.even[node] = self.even_dimensions(node)
+            if has_sum:
+                self.sums.add(node)
+            return
+        try:
+            if has_sum:
+                raise Mixed
+            place = self.place_of(node)
+        except Mixed:
+            self.mixing.append(node)
+            return
+        if place is None:
+            self.sums.add(node)
+        else:
+            self.found[node] = place
+
+    def of(self, value):
+        return self.found.get(value) if isinstance(value, torch.fx.Node) else None
+
+    def even_dimensions(self, node):
+        """Dimensions along which a value without examples is constant."""
+        name, results = name_of(node), results_of(node)
+        if not results:
+            return set()
+        rank = results[0].ndim
+        if name in CONSTANTS:
+            return set(range(rank))
+        operands = [value for value in node.all_input_nodes if results_of(value)]
+        if not operands:
+            return set()
+        if node.target is python_operator.getitem:
+            return self.even.get(operands[0], set())
+        if name in ("mm", "addmm"):
+            a = node.args[1 if name == "addmm" else 0]
+            return {0} & self.even.get(a, set())
+        if all(self.even.get(value, set()) == set(range(results_of(value)[0].ndim)) for value in operands):
+            return set(range(rank))
+        if name == "expand":
+            before, added = shape_of(operands[0]), rank - len(shape_of(operands[0]))
+            return {d for d in range(rank) if d < added or before[d - added] == 1}
+        if name in ALONG | SAME:
+            return self.even.get(operands[0], set())
+        if not is_pointwise(node):
+            return set()
+        return {d for d in range(rank) if all(self.is_even(value, d - rank) for value in operands)}
+
+    def is_even(self, value, d):
+        """Returns whether a value is constant along dimension `d`, counted from the last one, which is negative."""
+        shape = shape_of(value)
+        return len(shape) < -d or shape[d] == 1 or len(shape) + d in self.even.get(value, set())
+
+    def common(self, node, operands, rank):
+        """The place in the result of operands that are broadcast to `rank` dimensions."""
+        places = [Place(place.d + rank - len(shape_of(value)), place.outer)
+                  for value in operands if (place := self.of(value))]
+        if any(place != places[0] for place in places):
+            raise Mixed
+        d = places[0].d - rank
+        if not all(self.of(value) or self.is_even(value, d) for value in operands):
+            raise Mixed  # tables or constants of each place: these are no examples
+        return places[0]
+
+    def place_of(self, node):
+        name, arguments = name_of(node), list(node.args)
+        x, place = next(((value, self.of(value)) for value in arguments if self.of(value)), (None, None))
+        if node.target is python_operator.getitem:
+            return place
+        if name in ("cat", "stack"):
+            return self.joined(node)
+        if place is None:
+            raise Mixed
+        shape, rank = shape_of(x), len(shape_of(x))
+        if is_pointwise(node) or name in LOSSES:
+            operands = [value for value in node.all_input_nodes if shape_of(value) is not None]
+            found = self.common(node, operands, max(len(shape_of(value)) for value in operands))
+            return None if name in LOSSES and not shape_of(node) else found
+        if name in SAME:
+            return place
+        if name in VIEWS:
+            return move(place, shape, shape_of(node), self.count)
+        if name in ("mm", "addmm", "bmm", "baddbmm"):
+            return self.of_product(node, name)
+        if name in REDUCTIONS:
+            return self.reduced(node, place, rank)
+        moved = self.rearranged(node, name, place, shape)
+        if moved is not None:
+            return moved
+        return self.of_layer(node, x, place, rank)
+
+    def joined(self, node):
+        values, rank = node.args[0], len(shape_of(node))
+        place = self.common(node, values, len(shape_of(values[0])))
+        d = (node.args[1] if len(node.args) > 1 else 0) % rank
+        if name_of(node) == "stack":
+            return Place(place.d + (d <= place.d), place.outer)
+        if d == place.d:
+            raise Mixed
+        return place
+
+    def of_product(self, node, name):
+        added = node.args[0] if name in ("addmm", "baddbmm") else None
+        a, b = node.args[-2:] if added is None else node.args[1:3]
+        left, right, batch = self.of(a), self.of(b), name in ("bmm", "baddbmm")
+        place = left or right
+        if batch and place.d == 0 and all(self.of(value) == place or (not self.of(value) and self.is_even(value, -3))
+                                          for value in (a, b)):
+            pass
+        elif left and not right and left.d == (1 if batch else 0):
+            place = left
+        elif right and not left and right.d == (2 if batch else 1):
+            place = right
+        else:
+            raise Mixed
+        if added is not None:
+            own, d = self.of(added), place.d - len(shape_of(node))
+            if own and own != place or not own and not self.is_even(added, d):
+                raise Mixed
+        return place
+
+    def reduced(self, node, place, rank):
+        name, arguments = name_of(node), node.args
+        if "dim" in node.kwargs:
+            raise Mixed
+        at = 2 if name in ("linalg_vector_norm", "norm") else 1
+        dimensions = arguments[at] if len(arguments) > at else None
+        dimensions = [dimensions] if isinstance(dimensions, int) else dimensions
+        dimensions = {d % rank for d in dimensions} if dimensions else set(range(rank))
+        if place.d in dimensions:
+            if shape_of(node) == ():
+                return None  # the loss
+            raise Mixed
+        keeps = len(results_of(node)[0].shape) == rank
+        return place if keeps else Place(place.d - sum(d < place.d for d in dimensions), place.outer)
+
+    def rearranged(self, node, name, place, shape):
+        """The place after an operator that moves, adds, drops or cuts dimensions; None for others."""
+        arguments, rank = node.args, len(shape)
+        order = None
+        if name == "permute":
+            order = [d % rank for d in arguments[1]]
+        elif name in ("transpose", "t"):
+            order = list(range(rank))
+            a, b = arguments[1:3] if name == "transpose" else (0, rank - 1)
+            order[a], order[b] = order[b], order[a]
+        if order is not None:
+            return Place(order.index(place.d), place.outer)
+        if name == "unsqueeze":
+            d = arguments[1] % (rank + 1)
+            return Place(place.d + (d <= place.d), place.outer)
+        if name == "squeeze":
+            chosen = arguments[1] if len(arguments) > 1 else range(rank)
+            chosen = {d % rank for d in ([chosen] if isinstance(chosen, int) else chosen)}
+            dropped = {d for d in chosen if shape[d] == 1}
+            if place.d in dropped:
+                raise Mixed
+            return Place(place.d - sum(d < place.d for d in dropped), place.outer)
+        if name == "expand":
+            return Place(place.d + len(shape_of(node)) - rank, place.outer)
+        if name in ("select", "unbind"):
+            d = (arguments[1] if len(arguments) > 1 else 0) % rank
+            if d == place.d:
+                raise Mixed
+            return Place(place.d - (d < place.d), place.outer)
+        return None
+
+    def of_layer(self, node, x, place, rank):
+        name, arguments = name_of(node), node.args
+        if name in ALONG:
+            at = 2 if name in ("topk", "split", "split_with_sizes", "unsafe_split", "roll") else 1
+            default = 0 if "split" in name or name == "slice" else -1
+            d = arguments[at] if len(arguments) > at else node.kwargs.get("dim", default)
+            if place.d in {k % rank for k in ([d] if isinstance(d, int) else d)}:
+                raise Mixed
+            return place
+        if name in ("native_layer_norm", "_fused_rms_norm") and place.d < rank - len(arguments[1]):
+            return place
+        if name == "embedding" and self.of(arguments[1]) and not self.of(arguments[0]):
+            return place
+        if name == "gather" and self.of(arguments[0]) == self.of(arguments[2]) and arguments[1] % rank != place.d:
+            return place
+        if name == "scatter" and arguments[1] % rank != place.d:
+            return self.common(node, [arguments[0], *arguments[2:]], rank)
+        if name == "constant_pad_nd":
+            at = rank - 1 - place.d
+            if not any(arguments[1][2 * at:2 * at + 2]):
+                return place
+        if name in ("nll_loss_forward", "nll_loss2d_forward"):
+            own = Place(0 if place.d == 0 else place.d - 1, place.outer)
+            if place.d != 1 and x is arguments[0] and self.of(arguments[1]) == own:
+                return None if arguments[3] else own
+        if name in IMAGES and place == Place(0) and not any(map(self.of, arguments[1:])):
+            return place
+        raise Mixed
+
+
+def is_pointwise(node):
+    return torch.Tag.pointwise in getattr(node.target, "tags", ())
+
+
+def choices(batch):
+    """Dimensions of equal size, at most one of each tensor: those of most tensors, and first dimensions, first."""
+    shapes = [tuple(value.shape) for value in batch]
+    sizes = dict.fromkeys(size for shape in shapes for size in shape if size > 1)
+    found = []
+    for size in sizes:
+        rows = [[*(d for d, own in enumerate(shape) if own == size), None] for shape in shapes]
+        found += [row for row in itertools.islice(itertools.product(*rows), MOST_CHOICES) if any(
+            d is not None for d in row)]
+    return sorted(found, key=lambda row: (row.count(None), max(d or 0 for d in row), sum(d or 0 for d in row)))
+
+
+def find_dimensions(graph, batch):
+    """The dimension of the examples in each tensor of a batch, None for tensors without examples. 0 for all where no
+    choice keeps the examples apart, as with batch norms."""
+    for row in choices(batch)[:MOST_CHOICES]:
+        count = next(value.shape[d] for value, d in zip(batch, row, strict=True) if d is not None)
+        if not Places(graph, row, count).mixing:
+            return list(row)
+    return [0] * len(batch)
+
+
+# ---- rows by example ----
+
+def put_rows_by_example(graph, places):
+    """Changes the graph so that dimensions with several outer elements have the examples first: [examples, outer,
+    inner]. `places` are the graph's. Returns whether it has changed anything."""
+    has_changed, count = False, places.count
+
+    def call(function, *arguments):
+        return graph.graph.call_function(function, arguments)
+
+    def parts_of(shape, place):
+        """Sizes with the dimension of the examples in parts, and the order that exchanges the first two parts."""
+        d, order = place.d, list(range(len(shape) + 2))
+        order[d], order[d + 1] = d + 1, d
+        return [*shape[:d], place.outer, count, shape[d] // (place.outer * count), *shape[d + 1:]], order
+
+    def spread(node):
+        """The elements of a value in the order of the model, in any shape."""
+        place = places.of(node)
+        if place is None or place.outer == 1:
+            return node
+        sizes, order = parts_of(shape_of(node), place)
+        sizes = [sizes[d] for d in order]
+        return call(ATEN.permute.default, call(ATEN.reshape.default, node, sizes), order)
+
+    def view(x, new, place):
+        found = spread(x)
+        if place.outer > 1:
+            sizes, order = parts_of(new, place)
+            found = call(ATEN.permute.default, call(ATEN.reshape.default, found, sizes), order)
+        return call(ATEN.reshape.default, found, list(new))
+
+    for node in list(graph.graph.nodes):
+        before = [value for value in node.all_input_nodes if (own := places.of(value)) and own.outer > 1]
+        after = places.of(node)
+        with graph.graph.inserting_before(node):
+            if name_of(node) in VIEWS and after is not None and (before or after.outer > 1):
+                x, new = node.args[0], shape_of(node)
+                if places.of(x) == after and shape_of(x)[:after.d + 1] == new[:after.d + 1]:
+                    continue
+                found = view(x, new, after)
+                found.meta["val"] = node.meta["val"]
+                places.found[found] = after
+                node.replace_all_uses_with(found)
+                graph.graph.erase_node(node)
+                has_changed = True
+            elif before and after is None and node not in places.sums:
+                changed = {value: call(ATEN.reshape.default, spread(value), list(shape_of(value))) for value in before}
+                node.args, node.kwargs = torch.fx.map_arg((node.args, node.kwargs),
+                                                          lambda value, changed=changed: changed.get(value, value))
+            elif name_of(node) in VIEWS:  # operands may have other strides
+                node.target = ATEN.reshape.default
+    graph.recompile()
+    return has_changed
