@@ -8,6 +8,7 @@
 #include "base/system/clock.h"
 #include "ir/analysis/loops.h"
 #include "planners/improve/plan_restarts.h"
+#include "planners/pipeline/order_rivals.h"
 
 SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
                              const SearchScope *scope) {
@@ -108,19 +109,33 @@ static Plan *rival_of(const SearchResult *result) {
     return NULL;
 }
 
-/* Climbs from the fastest pipelines with other orders of the devices, one after another. `*plan` becomes the
- * fastest plan. */
+/* Climbs from the fastest pipelines with other orders of the devices, and from the result's plan on other
+ * orders, one after another. Each keeps its order, and only the fastest plan at the end swaps devices.
+ * `*plan` becomes the fastest plan. */
 static AmStatus climb_orders(Plan **plan, const SearchResult *result, SearchContext *self, AmError *error) {
     const double near = 1.2;
-    const Plan *first = result->plan;
+    const Plan *first = result->plan, *climbed = *plan;
+    Plan *rivals[ORDER_RIVALS_MOST];
+    PlanClimb *climb = &self->climb;
+    AmStatus status = AM_OK;
+    int32_t count = 0;
+    climb->keeps_devices = true;
     for (int32_t k = 0; k < POOL_ORDERS && result->pool.orders[k].plan; k++) {
         Plan *rival = result->pool.orders[k].plan;
         if (rival->predicted_step_seconds > near * first->predicted_step_seconds) break;
         if (rival->stage_count == 1 || plan_has_same_order(rival, first)) continue;
-        if (self->climb.budget.is_cut) break;
-        TRY(plan_climb_rivals(plan, rival, &self->climb, self->arena, error));
+        if (climb->budget.is_cut) break;
+        TRY_OR_FAIL(plan_climb_rivals(plan, rival, climb, self->arena, error));
     }
-    return AM_OK;
+    if (first->stage_count > 1 && !climb->budget.is_cut && !self->scope->request->devices.keeps_order)
+        TRY_OR_FAIL(order_rivals_find(rivals, &count, result->plan, near, climb, self->arena, error));
+    for (int32_t k = 0; k < count && !climb->budget.is_cut; k++)
+        TRY_OR_FAIL(plan_climb_rivals(plan, rivals[k], climb, self->arena, error));
+    climb->keeps_devices = false;
+    if (*plan != climbed) status = plan_climb(plan, climb, 0, self->arena, error);
+fail:
+    climb->keeps_devices = false;
+    return status;
 }
 
 AmStatus search_add_climb(SearchResult *result, SearchContext *self, bool has_rival, AmError *error) {

@@ -261,7 +261,7 @@ static AmStatus list_changes(void *user, int32_t *count, AmError *error) {
     TRY(plan_climb_list(&self->base, self->path->plan, climb, &climb->of_base, error));
     TRY(plan_list_prefixes(&self->prefixes, &self->prefix_count, self->base.arena, self->path->plan, error));
     self->swap_count = 0;
-    if (!climb->scope->request->devices.keeps_order)
+    if (!climb->scope->request->devices.keeps_order && !climb->keeps_devices)
         TRY(plan_list_swaps(&self->swaps, &self->swap_count, self->base.arena, self->path->plan,
                             climb->cluster, error));
     *count = explain_most_changes(&self->base.explainer) + self->prefix_count + self->swap_count;

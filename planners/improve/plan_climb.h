@@ -23,6 +23,7 @@ typedef struct PlanClimb {
     const Cluster *cluster;
     const SearchScope *scope;
     bool keeps_micro_batches; /* the number is given */
+    bool keeps_devices;       /* no swaps: they lead from one order of mixed servers to another */
     SearchBudget budget;      /* a part of the search's; `limit` is not used */
     const int32_t *places;    /* [place_count] of cuts, ascending; NULL before the first plan_climb_open() */
     int32_t place_count;

@@ -158,6 +158,26 @@ static AmStatus price_even(PipelineCandidates *self, const Found *found, int64_t
     return pipeline_price_all(self, candidates, *count, error);
 }
 
+/* Simulates those pipelines of other orders of the devices that are by the tables nearly as fast as the best
+ * one of `found`. The fastest by the tables is often not that of an order. */
+static AmStatus price_orders(PipelineCandidates *self, const Found *found, AmError *error) {
+    const DeviceOrders *orders = &self->orders;
+    int32_t count = 0, before = self->priced_count;
+    PipelineLayout *pipelines =
+        ARENA_ARRAY(self->plans.arena, PipelineLayout, orders->count * DEVICE_ORDERS_EACH + 1);
+    if (!pipelines) return am_fail_memory(error, orders->count);
+    for (int32_t k = 0; k < orders->count; k++)
+        for (int32_t j = 0; j < orders->pipeline_counts[k]; j++) {
+            const PipelineLayout *pipeline = &orders->pipelines[k][j];
+            bool is_near = pipeline->seconds <= NEAR_ORDER * found->pipelines[0].seconds;
+            if (is_near && !pipeline_was_priced(self, pipeline)) pipelines[count++] = *pipeline;
+        }
+    if (count == 0) return AM_OK;
+    TRY(pipeline_price_layouts(self, pipelines, count, error));
+    self->most_candidates += self->priced_count - before;
+    return AM_OK;
+}
+
 /* Simulates the best pipelines by tables of these numbers of micro-batches. */
 static AmStatus price_numbers(PipelineCandidates *self, const int32_t *numbers, int32_t count,
                               bool has_few_iterations, AmError *error) {
@@ -191,17 +211,16 @@ static AmStatus price_numbers(PipelineCandidates *self, const int32_t *numbers, 
     int64_t most = 2 * self->most_candidates / 3;
     if (most < 1 || pipeline_must_stop(self)) return AM_OK;
     TRY(stage_dp_find(self->model, found.pipelines, MOST_FOUND, &found.count, NULL, error));
-    PipelineLayout others[DEVICE_ORDERS_MOST_MODELS]; /* of other orders of the servers */
-    int32_t other_count = 0;
     if (!scope->request->devices.keeps_order)
-        TRY(device_orders_find(&self->orders, others, &other_count, self->model, found.pipelines, found.count,
-                               error));
-    for (int32_t k = 0; k < other_count; k++) add_found(&found, &others[k]);
+        TRY(device_orders_find(&self->orders, self->model, found.pipelines, found.count, error));
+    for (int32_t k = 0; k < self->orders.count; k++) add_found(&found, &self->orders.pipelines[k][0]);
     TRY(add_guesses(&found, self, error));
     int32_t even_count = 0;
     if (scope->searcher != SEARCHER_AGENT) TRY(price_even(self, &found, most / 3, &even_count, error));
     if (found.count > most - even_count) found.count = (int32_t)most - even_count;
-    return pipeline_price_layouts(self, found.pipelines, found.count, error);
+    TRY(pipeline_price_layouts(self, found.pipelines, found.count, error));
+    bool is_free = scope->limits.evaluations == 0 && scope->purpose != PURPOSE_TRIAL;
+    return is_free ? price_orders(self, &found, error) : AM_OK;
 }
 
 /* Stages of equal numbers of units and devices with one strategy; false where a stage may not be so. */

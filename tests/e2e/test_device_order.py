@@ -1,8 +1,8 @@
 # labels: cpu e2e
 # timeout: 120
 """Orders of mixed servers: the default plan does not depend on the order of the cluster file, is within 1 % of the best
-plan of all orders of three servers, is simulated to the same step on the user's cluster, keeps pins to devices, starts
-from a given plan, and trains as one device does. --keep-order keeps the file's order.
+plan of all orders of two and three servers, is simulated to the same step on the user's cluster, keeps pins to devices,
+starts from a given plan, and trains as one device does. --keep-order keeps the file's order.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_device_order.py`.
 """
@@ -14,6 +14,8 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+import device_orders
 from clusters import write_cluster
 from program import MODELS, automap, module, need_program, succeed
 
@@ -52,6 +54,17 @@ def check_orders(work):
     assert max(kept.values()) > 1.01 * min(kept.values()), f"orders do not differ: {kept}"
 
 
+def check_own_climbs(work):
+    """Each order of two servers has a climb of its own: swaps of devices lead from the better order, whose plans begin
+    slower, to the other one."""
+    cluster, plan, servers, kept = str(work / "two.json"), work / "plan.json", (("V100", 2), ("A100", 1)), {}
+    for order in itertools.permutations(servers):
+        kept[order], _ = search("vit_tiny", device_orders.write_cluster(cluster, order), plan, "--keep-order")
+    seconds, _ = search("vit_tiny", cluster, plan)
+    assert seconds < 1.01 * min(kept.values()), f"{seconds} is slower than the best of {kept}"
+    assert max(kept.values()) > 1.03 * min(kept.values()), f"orders do not differ: {kept}"
+
+
 def check_devices(work):
     """Pins to devices, a given plan, and a training run."""
     cluster, plan, other = write(work / "three.json", ("T4", "V100", "P100")), work / "plan.json", work / "other.json"
@@ -75,7 +88,7 @@ def check_devices(work):
 def main():
     need_program()
     with tempfile.TemporaryDirectory() as directory:
-        for check in (check_orders, check_devices):
+        for check in (check_orders, check_own_climbs, check_devices):
             check(pathlib.Path(directory))
             print(f"{check.__name__}: ok", flush=True)
 
