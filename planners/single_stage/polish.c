@@ -3,7 +3,8 @@
  * is followed. Climbing tries the ends of the axis priorities alone, the changes with the least estimates
  * first, and stops where no change helps; walking tries every place, and goes on from the best plan whose
  * changes have not all been tried. With evaluations enough that reaches the whole space, so a local optimum
- * ends nothing.
+ * ends nothing. On mixed devices changes are tried in the order of the list: estimates have equal shares, and
+ * plans get unequal ones after the climb.
  */
 #include <stdlib.h>
 
@@ -155,7 +156,7 @@ static AmStatus climb_axis_plans(Polish *self, AmError *error) {
 AmStatus polish_climb(StageProblem *problem, AmError *error) {
     Polish self = {.problem = problem, .axis_plan = problem->best.axis_plan};
     if (!problem->best.is_known || problem_must_stop(problem)) return AM_OK;
-    TRY(estimator_of(&self.estimator, problem, error));
+    if (!cluster_is_mixed(problem->cluster)) TRY(estimator_of(&self.estimator, problem, error));
     AmStatus status = climb_axis_plans(&self, error);
     arena_free(&self.arena);
     return status;
