@@ -466,12 +466,24 @@ class Run:
         specs = {plan.whole.outputs[output]: self.specs[value] for output, value in self.updates.items()
                  if not isinstance(plan.whole.outputs[output], Constant)}
         for value in sums:
-            spec = max((self.moved(specs[other], axes) for other, axes in self.elementwise(value, users)
-                        if other in specs),
-                       key=lambda spec: sum(map(bool, spec)), default=())
+            updated = [self.moved(specs[other], axes) for other, axes in self.elementwise(value, users)
+                       if other in specs]
+            spec = max(updated, key=lambda spec: sum(map(bool, spec)), default=())
+            if updated and not any(spec):  # neither weights nor optimizer state are split
+                spec = self.split_by_examples(part, plan.whole.shapes[value])
             if any(spec):
                 found[value] = self.sharding(part, spec, plan.whole.shapes[value])
         return found
+
+    def split_by_examples(self, part, shape):
+        """The spec of a gradient that the devices of the examples share: by its first dimension of enough size."""
+        mesh = self.meshes[part % len(self.meshes)]
+        found = {axis for number, dimension in self.plan.data.items()
+                 for axis in self.specs[self.plan.whole.inputs[number]][dimension] or ()}
+        axes = tuple(axis for axis in mesh.axis_names if axis in found)
+        ways = int(np.prod([mesh.shape[axis] for axis in axes], dtype=int))
+        first = next((d for d, size in enumerate(shape) if ways > 1 and size % ways == 0), None)
+        return [axes if d == first else None for d in range(len(shape))]
 
     def moved(self, spec, axes):
         """The spec of a value whose dimensions `axes` are those of another value with this spec."""

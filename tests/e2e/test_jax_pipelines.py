@@ -53,6 +53,7 @@ SMALL = {
     "mlp_tiny": {
         "zb_h1": [*EVEN, "--micro-batches", "4", "--mesh", "data=2", "--schedule", "zb_h1", "--cluster", "nominal:8"],
         "micro-batches": ["--mesh", "data=4,model=2", "--micro-batches", "4", "--cluster", "nominal:8"],
+        "zero2": ["--baseline", "zero2", "--micro-batches", "2", "--cluster", "nominal:4"],
     },
     "gpt2_tiny": {
         "interleaved": [*EVEN, "--micro-batches", "4", "--mesh", "data=2", "--schedule", "interleaved_1f1b",
@@ -86,7 +87,8 @@ def cases():
     for name, plans in SMALL.items():
         yield from ((name, what, options) for what, options in plans.items())
     for name in ("mlp_tiny", "gpt2_tiny", "t5_tiny", "bert_tiny", "vgg_tiny", "llama_tiny") if FULL else ():
-        yield from ((name, what, options) for what, options in (MORE | OWN.get(name, {})).items())
+        yield from ((name, what, options) for what, options in (MORE | OWN.get(name, {})).items()
+                    if what not in SMALL.get(name, {}))  # fmt: skip
     if FULL:
         yield "fused_tiny", "masked mean", MASKED
         yield "flax_tiny", "batch norm", BATCH_NORM
