@@ -16,6 +16,7 @@ their shapes, types and shardings are equal:
 """
 
 import collections
+import functools
 import itertools
 import re
 
@@ -24,7 +25,6 @@ import numpy as np
 from jax import lax, numpy
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from .operators import compiler_options
 from .pipelines import Run
 from .step_graph import Constant
 from .ticks import KINDS, Ticks
@@ -34,26 +34,17 @@ REFUSED = 'form="one_program": '
 ARRIVES = {"next": 0, "forward": 1, "previous": 2, "backward": 3, "weights": 4}
 
 
-def permutes_in_branches(text):
-    """The names of the permutes in branches of a compiled module's text. All devices have to take part in a permute,
-    but only those of one stage run a branch."""
-    called, permutes, open_names, name = collections.defaultdict(set), {}, set(), None
-    for line in text.splitlines():
-        if not line.startswith((" ", "}")) and line.rstrip().endswith("{"):
-            name = line.split()[1 if line.startswith("ENTRY") else 0].lstrip("%")
-        found = re.findall(r"(?:calls|body|condition|to_apply)=%?([\w.-]+)", line)
-        branches = re.findall(r"(?:branch_computations=\{([^}]*)\}|(?:true|false)_computation=(%?[\w.-]+))", line)
-        branches = [branch.strip(" %") for row in branches for branch in ",".join(row).split(",") if branch.strip()]
-        called[name].update(found, branches)
-        open_names.update(branches)
-        if re.search(r"\bcollective-permute(-start)?\(", line):
-            permutes[name] = line.split(" = ")[0].split()[-1].lstrip("%")
-    reached = set()
-    while open_names:
-        name = open_names.pop()
-        reached.add(name)
-        open_names |= called[name] - reached
-    return sorted(permute for name, permute in permutes.items() if name in reached)
+def other_permutes(text):
+    """The permutes of a compiled module's text that are not of `ppermute`: the partitioner's. All devices have to take
+    part in them, but only those of one stage run its function."""
+    rows = re.findall(r"%?([\w.-]+) = [^=]* collective-permute(?:-start)?\((.*)", text)
+    return [name for name, row in rows if not re.search(r'op_name="[^"]*ppermute"', row)]
+
+
+def put_all(frames, frame, values):
+    """The slots of frames with the values {slot: array} in one of the frames."""
+    return [lax.dynamic_update_index_in_dim(array, values[slot], frame, 0) if slot in values else array
+            for slot, array in enumerate(frames)]
 
 
 def slots_of(rows):
@@ -77,7 +68,7 @@ class StageProgram(Run):
 
     live      the most micro-batches of each stage between their forward and backward passes
     compiled  the program, after the first call
-    jitted    the same before: (numbers of the stages, slots of weights, data) -> (slots of weights, slots of results)
+    jitted    the same before: (numbers of the stages, slots of weights, data) -> (slots of weights, other results)
     """
 
     def __init__(self, document, step, arguments, devices=None, donates=False):
@@ -93,19 +84,20 @@ class StageProgram(Run):
         self.find_results()
         self.live = [self.most_live(passes) for passes in self.passes]
         self.padding = {}  # {(slot, device): the part of a slot on a stage without a weight in it}
-        everywhere = PartitionSpec("stage")
+        by_stage, whole = PartitionSpec("stage"), PartitionSpec()
         self.program = jax.shard_map(
-            self.run_stage, mesh=self.mesh, in_specs=(everywhere, everywhere, PartitionSpec()),
-            out_specs=everywhere, axis_names={"stage"}, check_vma=False)  # fmt: skip
+            self.run_stage, mesh=self.mesh, in_specs=(by_stage, by_stage, whole), out_specs=(by_stage, whole),
+            axis_names={"stage"}, check_vma=False)  # fmt: skip
         self.data_places = [NamedSharding(self.mesh, self.sharding(0, self.specs[value], self.plan.whole.shapes[value]))
                             for value in self.plan.data_values()]
         self.weight_places = [NamedSharding(self.mesh, self.stacked(key[2], key[0])) for key in self.weight_keys]
-        places = NamedSharding(self.mesh, everywhere)
+        places, everywhere = NamedSharding(self.mesh, by_stage), NamedSharding(self.mesh, whole)
         self.stage_numbers = jax.device_put(np.arange(len(self.stages), dtype=np.int32), places)
+        # Without the options of compiler_options(): with them a donated pipeline of jaxlib 0.10.2 ended the process.
         self.jitted = jax.jit(
             self.program, in_shardings=(places, self.weight_places, self.data_places),
-            out_shardings=(self.weight_places, [places] * len(self.result_keys)),
-            donate_argnums=[1] if donates else [], compiler_options=compiler_options())  # fmt: skip
+            out_shardings=(self.weight_places, [everywhere] * len(self.extra)),
+            donate_argnums=[1] if donates else [])  # fmt: skip
         self.compiled = None
 
     def check(self):
@@ -225,16 +217,15 @@ class StageProgram(Run):
         return found
 
     def find_sums(self):
-        """sum_slots[value, stage] = slot."""
+        """sum_slots[value, stage] = slot. The last entry of a key says that the values are folded in another way."""
         self.sum_keys, self.sum_slots = slots_of(
-            (value, self.stage_of(part), self.key(value, function.placed.get(value, ())))
+            (value, self.stage_of(part), (*self.key(value, function.placed.get(value, ())), value in function.folds))
             for (_, part), function in self.functions.items() for value in function.sums)
 
     def find_results(self):
-        """Results that are no new state: `result_keys`, one array for each."""
+        """Results that are no new state."""
         self.extra = [value for at, value in enumerate(self.plan.whole.outputs)
                       if at not in self.updates and not isinstance(value, Constant)]
-        self.result_keys = [self.key(value) for value in self.extra]
 
     # ---- the program of a stage ----
 
@@ -311,26 +302,30 @@ class StageProgram(Run):
         tables = {name: numpy.asarray(table) for name, table in self.ticks.rows.items()}
         frames = [numpy.zeros((self.ticks.frames, *shape), dtype) for shape, dtype, _ in self.frame_keys]
         frames = [self.rows_split(array, key[2], 1) for array, key in zip(frames, self.frame_keys, strict=True)]
-        sums = [numpy.zeros(shape, dtype) for shape, dtype, _ in self.sum_keys]
+        sums = [numpy.zeros(shape, dtype) for shape, dtype, *_ in self.sum_keys]
         sums = [lax.with_sharding_constraint(array, key[2]) if key[2] else array
                 for array, key in zip(sums, self.sum_keys, strict=True)]
-        branches = [self.branch_of(kind, part, known, whole) for kind, part in self.ticks.branches]
+        uses = [(None, 0), *self.ticks.branches]
+        self.written = sorted({self.places[part][value] for (_, part), function in self.functions.items()
+                               for value in function.outputs if value in self.places[part]})
+        branches = [self.branch_of(kind, part, known, whole) for kind, part in uses]
         count, stages = len(self.stages), range(len(self.stages))
-
-        def idle(frames, sums, *_):
-            return frames, sums, self.empty("forward"), self.empty("backward")
 
         def tick(state, row):
             frames, sums = state
             now = {name: values[self.stage] for name, values in row.items()}
-            frames, sums, following, preceding = lax.switch(
-                now["branch"], [idle, *branches], frames, sums, now["batch"], now["frame"], now["first"])
-            following = [lax.ppermute(array, "stage", [(s, (s + 1) % count) for s in stages]) for array in following]
-            preceding = [lax.ppermute(array, "stage", [(s, (s - 1) % count) for s in stages]) for array in preceding]
-            for name, kind, step, arrays in (("next", "forward", -1, following),
-                                             ("previous", "backward", 1, preceding)):
+            passes = [functools.partial(branch, now, frames, sums) for branch in branches]
+            written, changed, *sent = lax.switch(now["branch"], passes)
+            frames = put_all(frames, now["frame"], written)
+            sums = [array if key[-1] else total + array
+                    for key, total, array in zip(self.sum_keys, sums, changed, strict=True)]
+            for name, kind, step, arrays in zip(("next", "previous"), ("forward", "backward"), (1, -1), sent,
+                                                strict=True):
+                arrays = [lax.ppermute(array, "stage", [(s, (s + step) % count) for s in stages]) for array in arrays]
+                frame = now[f"{name}_frame"]
                 if arrays:
-                    frames = lax.switch(now[name], self.arrivals(kind, step), frames, arrays, now[f"{name}_frame"])
+                    frames = put_all(frames, frame, lax.switch(now[name], self.arrivals(kind, step, frames, frame,
+                                                                                       arrays)))
             return (frames, sums), None
 
         (_, sums), _ = lax.scan(tick, (frames, sums), tables)
@@ -359,45 +354,46 @@ class StageProgram(Run):
 
     def channel_slots(self, kind, part):
         """[(value, slot)] of what a part sends."""
-        free, found = list(enumerate(self.channels[kind])), []
-        for value in self.sent[kind, part]:
+        free, found = list(enumerate(self.channels.get(kind, ()))), []
+        for value in self.sent.get((kind, part), ()):
             entry = next(row for row in free if row[1] == self.frame_key(value))
             free.remove(entry)
             found.append((value, entry[0]))
         return found
 
     def branch_of(self, kind, part, known, whole):
-        """The function of a pass: (frames, sums, micro-batch, frame, is first) -> (frames, sums, sent arrays)."""
-        function, places, stage = self.functions[kind, part], self.places[part], self.stage_of(part)
+        """The function of a pass, or of none: (row of the table, frames, sums) -> (values for slots `written` of the
+        frame, addends of sums or their values after a fold, arrays sent forward, and backward). XLA copies what a
+        branch gives, so that whole frames are only read."""
+        function, places, stage = self.functions.get((kind, part)), self.places[part], self.stage_of(part)
+        inputs, outputs, made_sums = (function.inputs, function.outputs, function.sums) if function else ((), (), ())
 
-        def run(frames, sums, batch, frame, first):
-            frames, sums, made = list(frames), list(sums), {}
+        def run(now, frames, sums):
+            made = {}
 
             def read(value):
                 if value in made:
                     return made[value]
                 if value in places:
-                    return lax.dynamic_index_in_dim(frames[places[value]], frame, 0, False)
+                    return lax.dynamic_index_in_dim(frames[places[value]], now["frame"], 0, False)
                 array = whole[value] if value in whole else known[value, stage]
-                return self.micro_batch(value, array, batch)
+                return self.micro_batch(value, array, now["batch"])
 
-            arrays = [read(value) for value in function.inputs]
-            made.update(zip(function.outputs, function.function([], *arrays), strict=True))
-            for value in function.sums:
-                slot = self.sum_slots[value, stage]
-                fold, total, latest = function.folds.get(value), sums[slot], made[value]
-                sums[slot] = numpy.where(first, latest, fold(total, latest)) if fold else total + latest
-            others = {other: [(slot, read(value)) for value, slot in self.channel_slots(other, part)]
-                      if other == kind else [] for other in ("forward", "backward")}
-            for value in function.outputs:
-                if value in places:
-                    frames[places[value]] = lax.dynamic_update_index_in_dim(
-                        frames[places[value]], made[value], frame, 0)
-            sent = {other: self.empty(other) for other in others}
-            for other, rows in others.items():
-                for slot, array in rows:
-                    sent[other][slot] = array
-            return frames, sums, sent["forward"], sent["backward"]
+            arrays = [read(value) for value in inputs]
+            made.update(zip(outputs, function.function([], *arrays) if outputs else (), strict=True))
+            sent = {other: self.empty(other) for other in self.channels}
+            for value, slot in self.channel_slots(kind, part):
+                sent[kind][slot] = read(value)
+            changed = [array if key[-1] else numpy.zeros_like(array)
+                       for key, array in zip(self.sum_keys, sums, strict=True)]
+            for value in made_sums:
+                slot, fold = self.sum_slots[value, stage], function.folds.get(value)
+                changed[slot] = numpy.where(now["first"], made[value], fold(sums[slot], made[value])) if fold else (
+                    made[value])
+            own = {places[value]: made[value] for value in outputs if value in places}
+            kept = [slot for slot in self.written if slot not in own]
+            written = own | {slot: lax.dynamic_index_in_dim(frames[slot], now["frame"], 0, False) for slot in kept}
+            return written, changed, sent["forward"], sent["backward"]
 
         return run
 
@@ -409,23 +405,18 @@ class StageProgram(Run):
         rows = array.reshape(*shape[:axis], shape[axis] // self.count, self.count, *shape[axis + 1:])
         return self.rows_split(lax.dynamic_index_in_dim(rows, number, axis + 1, False), axis)
 
-    def arrivals(self, kind, step):
-        """Functions that put what a part receives into its frames; the first for nothing."""
-        def put(part):
-            source = part + step
-            rows = self.channel_slots(kind, source) if 0 <= source < self.plan.parts else []
+    def arrivals(self, kind, step, frames, frame, arrays):
+        """Functions that give the values of a frame, {slot: array}, after an arrival: the first of none, then for each
+        part what it receives from part - step."""
+        rows = [[(self.places[part][value], slot) for value, slot in self.channel_slots(kind, part - step)
+                 if value in self.places[part]] for part in range(self.plan.parts)]
+        slots = sorted({place for row in rows for place, _ in row})
 
-            def run(frames, arrays, frame):
-                frames = list(frames)
-                for value, slot in rows:
-                    if value in self.places[part]:
-                        at = self.places[part][value]
-                        frames[at] = lax.dynamic_update_index_in_dim(frames[at], arrays[slot], frame, 0)
-                return frames
+        def received(row):
+            return {place: arrays[row[place]] if place in row else
+                    lax.dynamic_index_in_dim(frames[place], frame, 0, False) for place in slots}
 
-            return run
-
-        return [lambda frames, *_: frames, *(put(part) for part in range(self.plan.parts))]
+        return [functools.partial(received, dict(row)) for row in [[], *rows]]
 
     def merged(self, arrays):
         """One array of {stage: array}."""
@@ -446,12 +437,13 @@ class StageProgram(Run):
         return [self.merged(arrays).reshape(np.shape(old)) for arrays, old in zip(found, weights, strict=True)]
 
     def results_of(self, known):
-        """Other results, each from one of the stages that have it."""
+        """Other results on all stages, each from one that has it."""
         found = []
         for value in self.extra:
             stage = min(stage for other, stage in known if other == value)
-            found.append(known[value, stage][None])
-        self.result_stages = [min(stage for other, stage in known if other == value) for value in self.extra]
+            array = known[value, stage]
+            number = array.astype(numpy.int8) if array.dtype == bool else array
+            found.append(lax.psum(numpy.where(self.stage == stage, number, 0), "stage").astype(array.dtype))
         return found
 
     # ---- one step ----
@@ -469,7 +461,7 @@ class StageProgram(Run):
     def compile(self, inputs):
         """Compiles the program, and refuses it where it would wait for other stages inside of a branch."""
         compiled = self.jitted.lower(*inputs).compile()
-        permutes = permutes_in_branches(compiled.as_text())
+        permutes = other_permutes(compiled.as_text())
         if permutes:
             raise ValueError(f"{REFUSED}XLA permutes values of one stage over all devices ({permutes[0]})")
         self.compiled = compiled
@@ -480,8 +472,8 @@ class StageProgram(Run):
         for (value, stage), slot in self.weights.items():
             leaf, place = by_value[value], NamedSharding(self.meshes[stage], self.weight_keys[slot][2])
             array = leaf if getattr(leaf, "sharding", None) == place else jax.device_put(leaf, place)
-            array = array if array.ndim else array.reshape(1)
-            shards[slot].update((shard.device, shard.data) for shard in array.addressable_shards)
+            shards[slot].update((shard.device, shard.data if array.ndim else shard.data.reshape(1))
+                                for shard in array.addressable_shards)
         found = []
         for slot, ((shape, dtype, _), place) in enumerate(zip(self.weight_keys, self.weight_places, strict=True)):
             shape = (len(self.stages) * (shape or (1,))[0], *shape[1:])
@@ -507,25 +499,20 @@ class StageProgram(Run):
         def leaf(value):
             stage = self.home[value]
             slot, mesh = self.weights[value, stage], self.meshes[stage]
-            shape, _, spec = self.weight_keys[slot]
+            shape, dtype, spec = self.weight_keys[slot]
             used[slot] |= set(mesh.devices.flat)
-            arrays = [by_device[slot][device] for device in mesh.devices.flat]
+            arrays = [by_device[slot][device] for device in mesh.devices.flat if device in by_device[slot]]
             arrays = [array if shape else array.reshape(()) for array in arrays]
-            return jax.make_array_from_single_device_arrays(shape, NamedSharding(mesh, spec), arrays)
+            return jax.make_array_from_single_device_arrays(shape, NamedSharding(mesh, spec), arrays, dtype=dtype)
 
-        found, extra = [], iter(zip(results, self.result_stages, strict=True))
+        found, extra = [], iter(results)
         for at, value in enumerate(plan.whole.outputs):
             if at in self.updates:
                 found.append(leaf(self.updates[at]))
             elif isinstance(value, Constant):
                 found.append(value.value)
             else:
-                array, stage = next(extra)
-                mesh = self.meshes[stage]
-                pieces = {shard.device: shard.data for shard in array.addressable_shards}
-                found.append(jax.make_array_from_single_device_arrays(
-                    plan.whole.shapes[value], NamedSharding(mesh, PartitionSpec()),
-                    [pieces[device][0] for device in mesh.devices.flat]))
+                found.append(next(extra))
         if self.donates:
             for slot, arrays in enumerate(by_device):
                 self.padding.update(((slot, device), array) for device, array in arrays.items()

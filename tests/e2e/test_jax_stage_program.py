@@ -1,8 +1,8 @@
 """Pipelines in JAX as one program: `automap_jax.run(..., form="one_program")` on eight host devices.
 
-Models of the zoo train from their committed state and data. Losses must be the committed ones of one device. The number
-of frames is at least that of the micro-batches between the passes. Plans and steps that one program cannot hold are
-refused by name.
+Models of the zoo train from their committed state and data, one of them also on two processes. Losses must be the
+committed ones of one device. The number of frames is at least that of the micro-batches between the passes. Plans and
+steps that one program cannot hold are refused by name.
 
 Run as `AUTOMAP=build/automap PYTHONPATH=datasets python tests/e2e/test_jax_stage_program.py`.
 """
@@ -11,7 +11,11 @@ Run as `AUTOMAP=build/automap PYTHONPATH=datasets python tests/e2e/test_jax_stag
 # cost: 30
 
 import json
+import os
 import pathlib
+import socket
+import subprocess
+import sys
 import tempfile
 
 import test_jax_pipelines as pipelines  # before JAX
@@ -22,7 +26,7 @@ import numpy as np
 
 import automap_jax
 from automap_jax import reference
-from automap_jax.stage_program import StageProgram, permutes_in_branches
+from automap_jax.stage_program import StageProgram, other_permutes
 
 ZERO = ["--stages", "2", "--data", "4", "--micro-batches", "4", "--memory-fraction", "1.3e-4", *pipelines.DEFAULT,
         "--evaluations", "20"]
@@ -100,28 +104,62 @@ def check_refusals(folder):
 
 
 def check_permutes():
-    """Permutes of branches, and of what these call, are found, others are not."""
+    """Permutes of the partitioner are found, those of ppermute are not."""
     text = """
-%inner (p: f32[2]) -> f32[2] {
-  ROOT %bad = f32[2] collective-permute(%p), source_target_pairs={{0,1}}
-}
-%branch (p: f32[2]) -> f32[2] {
-  ROOT %call = f32[2] call(%p), to_apply=%inner
-}
-ENTRY %main (i: s32[], p: f32[2]) -> f32[2] {
-  %good = f32[2] collective-permute(%p), source_target_pairs={{0,1}}
-  ROOT %c = f32[2] conditional(%i, %good, %good), branch_computations={%branch, %other}
-}
+  %own = f32[2]{0} collective-permute(%p), source_target_pairs={{0,1}}, metadata={op_name="jit(f)/while/body/ppermute"}
+  ROOT %bad = f32[2]{0} collective-permute(%own), source_target_pairs={{0,1}}, metadata={op_name="jit(f)/cond/sub"}
+  %worse = (f32[2]{0}, f32[2]{0}) collective-permute-start(%own), source_target_pairs={{0,1}}
 """
-    assert permutes_in_branches(text) == ["bad"], permutes_in_branches(text)
-    assert permutes_in_branches(text.replace("branch_computations={%branch, ", "x={")) == []
+    assert other_permutes(text) == ["bad", "worse"], other_permutes(text)
+
+
+def run_process(rank, port, file):
+    """One of two processes with four devices each, which have two of the four stages. Prints the losses."""
+    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(f"127.0.0.1:{port}", 2, int(rank))
+    step, state, data = pipelines.arguments_of("mlp_tiny")
+    document = json.loads(pathlib.Path(file).read_text())
+    run = automap_jax.run(document, step, (*state, *data(0)), donate=True, form="one_program")
+    losses = []
+    for number in range(3):
+        *results, loss = run(*state, *data(number))
+        state = reference.successors(state, results)
+        losses.append(float(loss))
+    print(json.dumps(losses), flush=True)
+
+
+def check_processes(folder):
+    """Both processes have the losses of one device."""
+    document, _ = pipelines.document_of("mlp_tiny", pipelines.MORE["gpipe"], folder)
+    file = folder / "jax.json"
+    file.write_text(json.dumps(document))
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+    ranks = [subprocess.Popen([sys.executable, __file__, "process", str(rank), str(port), file], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in range(2)]
+    try:
+        outputs = [rank.communicate(timeout=300) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    wanted = json.loads((MODELS / "mlp_tiny" / "losses.json").read_text())["losses"][:3]
+    for rank, (text, errors) in zip(ranks, outputs, strict=True):
+        assert rank.returncode == 0, errors[-2000:]
+        losses = json.loads(text.splitlines()[-1])
+        assert np.allclose(losses, wanted, rtol=pipelines.TOLERANCE), (losses, wanted)
+    print("mlp_tiny, gpipe on two processes: losses of one device", flush=True)
 
 
 def main():
+    if sys.argv[1:2] == ["process"]:
+        return run_process(*sys.argv[2:])
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         check_permutes()
         check_refusals(folder)
+        check_processes(folder)
         for model, plans in CASES.items():
             for what, options in plans.items():
                 print(check(model, what, options, folder), flush=True)
