@@ -5,7 +5,7 @@ tests/e2e/test_jax_memory.py. Plans of several functions are those of tests/e2e/
 with AUTOMAP_FULL=1.
 
     AUTOMAP=build/automap PYTHONPATH=datasets python bench/jax_memory.py [--write bench/README.md]    # two minutes
-    AUTOMAP=build/automap PYTHONPATH=datasets python bench/jax_memory.py --functions                  # ten minutes
+    AUTOMAP=build/automap PYTHONPATH=datasets python bench/jax_memory.py --functions [MODEL ...]      # ten minutes
 """
 
 import argparse
@@ -33,15 +33,15 @@ def rows_of_programs(folder):
             yield f"| {case[0]} | {mesh} | {reported:,} | {predicted:,} | {predicted / reported:.3f} |"
 
 
-def rows_of_functions(folder):
-    """The table of plans of several functions, row by row."""
+def rows_of_functions(folder, models):
+    """The table of plans of several functions, row by row; only of `models` if there are any."""
     import test_jax_pipelines as pipelines
     from automap_jax.one_program import is_one_program
 
     yield "| model | plan | schedule, stages | measured | predicted | predicted / measured |"
     yield "|---|---|---|---|---|---|"
     for name, what, options in pipelines.cases():
-        if (name, what) in pipelines.REFUSED:
+        if (name, what) in pipelines.REFUSED or (models and name not in models):
             continue
         run, document, _, found, predicted = pipelines.trained(name, what, options, folder, 2)
         if not is_one_program(document):
@@ -52,16 +52,17 @@ def rows_of_functions(folder):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--write", metavar="DOCUMENT")
-    parser.add_argument("--functions", action="store_true", help="plans of several functions")
+    parser.add_argument("--functions", nargs="*", metavar="MODEL", help="plans of several functions; default all")
     options = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        make = rows_of_functions if options.functions else rows_of_programs
-        for row in make(pathlib.Path(folder)):
+        has_functions = options.functions is not None
+        at = pathlib.Path(folder)
+        for row in rows_of_functions(at, options.functions) if has_functions else rows_of_programs(at):
             rows.append(row)
             print(row, flush=True)
     if options.write:
-        section = "bench/jax_memory.py" + (", functions" if options.functions else "")
+        section = "bench/jax_memory.py" + (", functions" if has_functions else "")
         marked_section.write(options.write, section, "\n".join(rows) + "\n")
 
 
