@@ -21,8 +21,8 @@ SOURCE = pathlib.Path(__file__).resolve().parents[1]
 AUTOMAP = os.environ.get("AUTOMAP", str(SOURCE / "build" / "automap"))
 MODELS = ["gpt2", "bert48", "vgg19", "resnet50_batch16", "moe_tiny", "t5_paper_24_11b"]
 CLUSTERS = ["A", "B", "C", "whale-dp", "whale-pp"]
-SINGLE = ["data_parallel", "megatron", "megatron_sequence", "zero1", "zero2", "zero3", "megatron_zero1",
-          "megatron_zero2", "megatron_zero3", "context_zero3"]
+SINGLE = ["data_parallel", "megatron", "megatron_sequence", "zero1", "zero2", "zero3", "hsdp", "hsdp_zero2",
+          "megatron_zero1", "megatron_zero2", "megatron_zero3", "context_zero3"]
 PIPELINES = ["even_pipeline", "megatron_3d"]
 LIMIT_SECONDS = {("t5_paper_24_11b", "C"): 5.0}
 

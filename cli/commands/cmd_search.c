@@ -291,8 +291,9 @@ const CliCommand CLI_SEARCH = {
     .most_arguments = 1,
     .options = options,
     .notes = "The plan is written to -o (default: MODEL's stem + .plan.json).\n"
-             "--baseline: data_parallel, megatron, megatron_sequence, zero1, zero2, zero3 (or fsdp),\n"
-             "megatron_zero1, megatron_zero2, megatron_zero3, context_zero3, even_pipeline, megatron_3d;\n"
+             "--baseline: data_parallel, megatron, megatron_sequence, zero1, zero2, zero3 (or fsdp), hsdp,\n"
+             "hsdp_zero2, megatron_zero1, megatron_zero2, megatron_zero3, context_zero3, even_pipeline,\n"
+             "megatron_3d;\n"
              "zero3_full, megatron_full, megatron_selective, even_pipeline_full, megatron_3d_full,\n"
              "megatron_3d_selective with recomputation.\n"
              "--evaluations: 500 for a single stage, fewer for large modules; 5000 for --searcher exact.\n"

@@ -36,6 +36,10 @@ bool baseline_has_stages(Baseline baseline) {
     return without == BASELINE_EVEN_PIPELINE || without == BASELINE_MEGATRON_3D;
 }
 
+bool baseline_has_groups(Baseline baseline) {
+    return baseline == BASELINE_HSDP || baseline == BASELINE_HSDP_ZERO2;
+}
+
 const char *baseline_alias(int32_t k, Baseline *baseline) {
     static const struct {
         Baseline baseline;

@@ -12,6 +12,8 @@
     X(ZERO1, "zero1", "data_parallel, each device with its part of the optimizer state")                  \
     X(ZERO2, "zero2", "zero1, and with its part of the gradients")                                        \
     X(ZERO3, "zero3", "zero2, and with its part of the weights")                                          \
+    X(HSDP, "hsdp", "zero3 in groups of servers, replicated between them")                                \
+    X(HSDP_ZERO2, "hsdp_zero2", "hsdp, and zero2 between groups")                                         \
     X(MEGATRON_ZERO1, "megatron_zero1", "megatron, and zero1 between servers")                            \
     X(MEGATRON_ZERO2, "megatron_zero2", "megatron, and zero2 between servers")                            \
     X(MEGATRON_ZERO3, "megatron_zero3", "megatron, and zero3 between servers")                            \
@@ -44,6 +46,9 @@ BaselineRecompute baseline_recompute(Baseline baseline);
 Baseline baseline_without_recompute(Baseline baseline);
 /* Returns whether its plans have several stages. */
 bool baseline_has_stages(Baseline baseline);
+/* Returns whether its weights are in shards in groups of servers. Walks do not start from such a baseline:
+ * it is priced with its best group. */
+bool baseline_has_groups(Baseline baseline);
 
 /* Other names that users know a baseline by. Fully sharded data parallelism is zero3: weights, gradients and
  * optimizer state in shards, a weight gathered before its layer and again for the backward pass. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/system/parallel.h"
+#include "ir/analysis/loops.h"
 #include "lowering/micro_batch/micro_batches.h"
 #include "planners/baselines/baseline.h"
 #include "planners/problem/search_watch.h"
@@ -15,18 +16,23 @@
 /* The splits of a baseline beside the batch. */
 typedef struct BaselineForm {
     bool splits_model, splits_sequence; /* a sequence without the model is context parallelism */
-    uint8_t storage; /* number of storage kinds (ZeRO stage) on axes that split the batch */
+    uint8_t storage;    /* number of storage kinds (ZeRO stage) on axes that split the batch */
+    bool is_in_groups;  /* devices of the last axis are a group of servers */
+    uint8_t of_between; /* in groups: the number of storage kinds between them */
 } BaselineForm;
 
-static const BaselineForm baseline_forms[BASELINE_COUNT] = {[BASELINE_MEGATRON] = {.splits_model = true},
-                                                            [BASELINE_MEGATRON_SEQUENCE] = {true, true, 0},
-                                                            [BASELINE_ZERO1] = {.storage = 1},
-                                                            [BASELINE_ZERO2] = {.storage = 2},
-                                                            [BASELINE_ZERO3] = {.storage = 3},
-                                                            [BASELINE_MEGATRON_ZERO1] = {true, false, 1},
-                                                            [BASELINE_MEGATRON_ZERO2] = {true, false, 2},
-                                                            [BASELINE_MEGATRON_ZERO3] = {true, false, 3},
-                                                            [BASELINE_CONTEXT_ZERO3] = {false, true, 3}};
+static const BaselineForm baseline_forms[BASELINE_COUNT] = {
+    [BASELINE_MEGATRON] = {.splits_model = true},
+    [BASELINE_MEGATRON_SEQUENCE] = {true, true, 0},
+    [BASELINE_ZERO1] = {.storage = 1},
+    [BASELINE_ZERO2] = {.storage = 2},
+    [BASELINE_ZERO3] = {.storage = 3},
+    [BASELINE_HSDP] = {false, false, 3, true, 0},
+    [BASELINE_HSDP_ZERO2] = {false, false, 3, true, 2},
+    [BASELINE_MEGATRON_ZERO1] = {true, false, 1},
+    [BASELINE_MEGATRON_ZERO2] = {true, false, 2},
+    [BASELINE_MEGATRON_ZERO3] = {true, false, 3},
+    [BASELINE_CONTEXT_ZERO3] = {false, true, 3}};
 
 static const char *why_no_storage(const StageProblem *problem) {
     if (problem->pins.count > 0) return "the pins set the storage of the parameters";
@@ -37,9 +43,23 @@ static const char *why_no_storage(const StageProblem *problem) {
 static const char *store_over(const StageProblem *problem, const BaselineForm *form, int32_t axis,
                               AxisPlan *axis_plan) {
     int32_t most = problem_storage_kinds(problem, axis);
+    int32_t wanted = form->is_in_groups && axis == 0 ? form->of_between : form->storage;
     if (problem->mesh.axes[axis].size == 1) return NULL;
-    axis_plan->storage[axis] = (uint8_t)(form->storage < most ? form->storage : most);
-    return form->storage > most ? why_no_storage(problem) : NULL;
+    axis_plan->storage[axis] = (uint8_t)(wanted < most ? wanted : most);
+    return wanted > most ? why_no_storage(problem) : NULL;
+}
+
+/* Splits the weights over a group, after the batch, along the class set that most of them have: a gradient is
+ * then summed inside the group before it is summed between groups. */
+static void split_weights(const StageProblem *problem, AxisPlan *axis_plan) {
+    const int32_t axis = 1;
+    int32_t best = -1;
+    for (int32_t k = 0; k < problem->class_set_count; k++) {
+        const ClassSet *set = &problem->class_sets[k];
+        if (!set->splits_weights || set->splits_data || !problem_can_split(problem, k, axis)) continue;
+        if (best < 0 || set->weight_share > problem->class_sets[best].weight_share) best = k;
+    }
+    if (best >= 0) axis_plan_insert(axis_plan, axis, axis_plan->count[axis], best);
 }
 
 /* Sets the list of the last axis of a baseline with a model axis: Megatron-LM's classes followed by
@@ -84,19 +104,27 @@ AmStatus baseline_axis_plan(const StageProblem *problem, Baseline baseline, Axis
         return AM_OK;
     }
     const BaselineForm *form = &baseline_forms[baseline];
-    bool is_split = false, has_last = form->splits_model || form->splits_sequence;
+    bool is_split = false, is_whole = true, has_last = form->splits_model || form->splits_sequence;
     if (has_last && mesh->device_count == 1) {
         *reason = "there is one device";
+        return AM_OK;
+    }
+    bool has_groups = mesh->axis_count == 2 && mesh->axes[0].size > 1 && mesh->axes[1].size > 1;
+    if (form->is_in_groups && !has_groups) {
+        *reason = "the devices make no groups";
         return AM_OK;
     }
     for (int32_t axis = 0; axis < mesh->axis_count - has_last; axis++) {
         bool is_here = baseline_batch(problem, axis, axis_plan);
         is_split = is_split || is_here;
+        is_whole = is_whole && is_here;
         const char *lack = is_here ? store_over(problem, form, axis, axis_plan) : NULL;
         if (lack) *reason = lack;
     }
     if (has_last) return split_last_axis(problem, form, axis_plan, reason, error);
-    if (!is_split && mesh->device_count > 1) *reason = why_not_split(problem);
+    if (form->is_in_groups) split_weights(problem, axis_plan);
+    bool is_missing = form->is_in_groups ? !is_whole : !is_split && mesh->device_count > 1;
+    if (is_missing) *reason = why_not_split(problem);
     return AM_OK;
 }
 
@@ -112,15 +140,38 @@ static const char *why_too_large(Arena *arena, const MemoryFit *fit) {
 }
 
 /* Returns whether a baseline may be priced on this mesh: data_parallel with all devices
- * on the first axis, and zero1 to 3; megatron with the model axis inside a server. */
+ * on the first axis, and zero1 to 3; megatron with the model axis inside a server; hsdp with servers as a
+ * whole on the last axis. */
 static bool is_baseline_mesh(const SingleStageSearch *self, Baseline baseline, const Mesh *mesh) {
     if (self->problem_count == 1) return true;
     const Cluster *cluster = self->cluster;
     int32_t model = mesh->axes[1].size, server_size = 0;
     for (int32_t d = 0; d < cluster->device_count; d++)
         server_size += cluster->server_of[d] == cluster->server_of[0];
-    bool has_model = baseline_forms[baseline].splits_model || baseline_forms[baseline].splits_sequence;
+    const BaselineForm *form = &baseline_forms[baseline];
+    bool has_model = form->splits_model || form->splits_sequence;
+    if (form->is_in_groups) return model % server_size == 0 && model < mesh->device_count;
     return has_model ? model > 1 && model <= server_size : model == 1;
+}
+
+/* Returns whether weights and optimizer state alone exceed the memory of a device, where the baseline has
+ * groups: most of its meshes are refused so without a simulation. */
+static bool is_hopeless(const StageProblem *problem, const BaselineForm *form) {
+    const PlanContext *context = problem->context;
+    const IrRoles *roles = context->roles;
+    double weights = 0, optimizer = 0;
+    if (!form->is_in_groups) return false;
+    for (int32_t p = 0; p < roles->parameter_count; p++) {
+        int32_t i = roles->parameters[p].instruction;
+        double bytes = (double)ir_shape_bytes(&context->canonical->instructions[i].shape) *
+                       ir_layers_of(context->canonical, i);
+        if (roles->parameters[p].role == IR_ROLE_WEIGHT) weights += bytes;
+        if (roles->parameters[p].role == IR_ROLE_OPTIMIZER) optimizer += bytes;
+    }
+    double group = problem->mesh.axes[1].size;
+    if (form->of_between > 0) optimizer /= problem->mesh.axes[0].size;
+    if (problem->constraints.offloads_optimizer) optimizer = 0;
+    return (weights + optimizer) / group > problem_memory_limit(problem);
 }
 
 /* A baseline on one mesh. */
@@ -155,6 +206,8 @@ static AmStatus begin_price(BaselinePrice *self, SingleStageSearch *search, Base
         AxisPlan axis_plan;
         if (!is_baseline_mesh(search, baseline, &problem->mesh)) continue;
         TRY(baseline_axis_plan(problem, baseline, &axis_plan, &mesh->reason, error));
+        if (!mesh->reason && is_hopeless(problem, &baseline_forms[baseline]))
+            mesh->reason = "weights and optimizer state alone exceed the memory of a device";
         axis_plan.gathers_again = true; /* as ZeRO's third stage does */
         if (!mesh->reason) TRY(single_stage_plan(search, problem, &axis_plan, &mesh->plan, error));
         if (mesh->plan && search_check_plan(search->scope, mesh->plan, NULL) != AM_OK) {
@@ -165,19 +218,29 @@ static AmStatus begin_price(BaselinePrice *self, SingleStageSearch *search, Base
     return AM_OK;
 }
 
-/* Prices a baseline on the widest model axis first, and on narrower ones where that does not fit. */
+/* Prices a baseline on the widest model axis first, and on narrower ones where that does not fit. One with
+ * groups begins with the smallest, and takes larger ones as long as they are faster. */
 static void price_task(void *user, int32_t baseline) {
     BaselinePrices *pricing = user;
     BaselinePrice *self = &pricing->prices[baseline];
     const SearchScope *scope = pricing->search->scope;
     bool is_named = scope->searcher == SEARCHER_BASELINE && (int32_t)scope->baseline == baseline;
-    for (int32_t k = pricing->search->problem_count - 1; k >= 0 && self->is_requested; k--) {
-        MeshPrice *mesh = &self->meshes[k];
+    bool is_in_groups = baseline_forms[baseline].is_in_groups;
+    int32_t count = pricing->search->problem_count;
+    MeshPrice *best = NULL;
+    for (int32_t j = 0; j < count && self->is_requested; j++) {
+        MeshPrice *mesh = &self->meshes[is_in_groups ? j : count - 1 - j];
         /* After an interrupt, or out of time, only a baseline that is requested by name is priced. */
         if (!mesh->plan || (!is_named && single_stage_must_end(pricing->search))) continue;
         self->status = single_stage_simulate(pricing->search, mesh->plan, &mesh->fit, &self->error);
         mesh->is_priced = true;
-        if (self->status != AM_OK || mesh->fit.fits) return;
+        if (self->status != AM_OK) return;
+        if (!mesh->fit.fits) continue;
+        bool is_slower = best && best->plan->predicted_step_seconds <= mesh->plan->predicted_step_seconds;
+        MeshPrice *worse = is_slower ? mesh : best;
+        if (worse) *worse = (MeshPrice){0};
+        if (is_slower || !is_in_groups) return;
+        best = mesh;
     }
 }
 
@@ -246,6 +309,7 @@ AmStatus baseline_price_seeds(StageProblem *problem, AmError *error) {
         AxisPlan axis_plan;
         PlanPrice price;
         const char *reason;
+        if (baseline_has_groups((Baseline)e)) continue;
         TRY(baseline_axis_plan(problem, (Baseline)e, &axis_plan, &reason, error));
         if (!reason) TRY(problem_price(problem, &axis_plan, &price, error));
     }

@@ -82,6 +82,7 @@ static AmStatus walk_from_starts(Screen *self, Random *random, AmError *error) {
     for (int32_t e = 0; e < BASELINE_COUNT && !problem_must_stop(self->problem); e++) {
         const char *reason;
         double score;
+        if (baseline_has_groups((Baseline)e)) continue;
         TRY(baseline_axis_plan(self->problem, (Baseline)e, &axis_plan, &reason, error));
         if (!reason) TRY(score_by_estimate(self, &axis_plan, &score, error));
     }

@@ -15,6 +15,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from clusters import write_cluster
 from program import FULL, MODELS, automap
 
 CASES = {"mlp_tiny": "nominal:4", "gpt2_tiny": "whale-pp"}
@@ -125,6 +126,38 @@ def check_sequences():
     assert done.returncode == 4 and "expected servers for 2 to 8 equal stages" in done.stderr, done.stderr
 
 
+def check_groups(work):
+    """Weights are in shards inside a group of servers, optimizer state in a group or over all devices; the group is the
+    fastest one that fits, and no search is slower."""
+    cluster, plan = work / "servers.json", work / "groups.json"
+    write_cluster(cluster, (("V100", 2),) * 4, slower=1e3, inside=1e10)
+    words = [MODEL, "--cluster", cluster, "--micro-batches", 1]
+    limit = search(*words, "-o", plan)[0]["step_seconds"]
+    whole = sizes_of(search(*words, "--baseline", "data_parallel", "-o", plan), plan)
+    for baseline, kinds in (("hsdp", 1), ("hsdp_zero2", 4)):
+        steps = {}
+        for group in (2, 4):
+            mesh = f"data={8 // group},model={group}"
+            found = search(*words, "--baseline", baseline, "--mesh", mesh, "-o", plan)
+            steps[group] = found[0]["step_seconds"]
+            weights, optimizer = sizes_of(found, plan)
+            parts = group if kinds == 1 else 8
+            assert 0.9 * whole[0] / group < weights < 1.2 * whole[0] / group, f"{baseline} {mesh}: {weights} of {whole}"
+            assert 0.9 * whole[1] / parts < optimizer < 1.2 * whole[1] / parts, f"{baseline} {mesh}: {optimizer}"
+        seconds = search(*words, "--baseline", baseline, "-o", plan)[0]["step_seconds"]
+        assert abs(seconds / min(steps.values()) - 1) < 1e-9, f"{baseline}: {seconds} s of {steps}"
+        assert limit <= seconds, f"{baseline}: {seconds} s, the search has {limit} s"
+    done = automap("search", MODEL, "--cluster", "nominal:4", "--baseline", "hsdp", "-o", os.devnull)
+    assert done.returncode == 4 and "make no" in done.stderr, done.stderr
+
+
+def sizes_of(found, plan):
+    """Returns bytes of weights and optimizer state of the fullest device."""
+    assert found[0]["step_seconds"] > 0
+    devices = json.loads(plan.read_text())["predicted"]["devices"]
+    return tuple(max(device[key] for device in devices) for key in ("weights_bytes", "optimizer_bytes"))
+
+
 def check_bare(work):
     """--no-seeds and --no-polish are noted in the plan, and leave a search of few evaluations with less."""
     plan, steps = work / "bare.json", {}
@@ -161,6 +194,7 @@ def main():
         check_random()
         check_mixed()
         check_sequences()
+        check_groups(work)
         check_bare(work)
     print(f"stages of the plans: {stages}")
 

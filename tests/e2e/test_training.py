@@ -50,6 +50,8 @@ PLANS = [
     ("zero1", ["--baseline", "zero1"]),
     ("zero2", ["--baseline", "zero2"]),
     ("zero3", ["--baseline", "zero3"]),
+    ("hsdp", ["--baseline", "hsdp"]),
+    ("hsdp_zero2", ["--baseline", "hsdp_zero2"]),
     ("context_zero3", ["--baseline", "context_zero3"]),
     ("searched", []),
     ("random_1", ["--searcher", "random", "--seed", "1"]),
