@@ -243,6 +243,7 @@ static AmStatus add_baselines(SearchContext *self, const SearchResult *found, Am
     search_result_choose(result);
     if (result->plan && search_spans_stages(self->scope))
         TRY(search_add_pipeline_baselines(result, self, true, only, self->scope, error));
+    memcpy(result->estimates, found->estimates, sizeof result->estimates);
     for (int32_t e = 0; e < BASELINE_COUNT; e++) {
         const BaselineResult *on_sample = &found->baselines[e];
         const char *reason = isnan(on_sample->seconds) ? on_sample->reason : BASELINE_IS_FAR;

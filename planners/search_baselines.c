@@ -411,6 +411,54 @@ static AmStatus add_recomputed(SearchResult *result, SearchContext *self, const 
     return AM_OK;
 }
 
+/* Prices a baseline with the numbers of micro-batches after (`step` 1) or before (-1) the one at `from`, as
+ * long as they are faster. */
+static AmStatus climb_recomputed(SearchContext *self, Baseline baseline, int32_t from, int32_t step,
+                                 AmError *error) {
+    SearchResult *result = self->result;
+    BaselineResult *priced = &result->baselines[baseline];
+    int32_t all[MICRO_BATCHES_MOST_NUMBERS];
+    int32_t count = micro_batches_numbers(all, self->primary, self->micro_batches);
+    for (int32_t k = from + step; k >= 0 && k < count && !isnan(priced->seconds); k += step) {
+        const BaselineResult before = *priced;
+        int32_t numbers[BASELINE_COUNT] = {0};
+        numbers[baseline] = all[k];
+        TRY(add_recomputed(result, self, numbers, error));
+        if (baseline_is_faster(priced->seconds, &before)) continue;
+        *priced = before;
+        break;
+    }
+    return AM_OK;
+}
+
+/* Largest ratio of an estimate to the step of the plan for which a baseline of a large module is priced. */
+#define ESTIMATE_WITHIN 1.2
+
+/* Prices the baselines of a large module that may be near the plan by the tables, from the number of
+ * micro-batches of the estimate on. */
+static AmStatus add_estimated(SearchContext *self, AmError *error) {
+    SearchResult *result = self->result;
+    int32_t all[MICRO_BATCHES_MOST_NUMBERS];
+    int32_t count = micro_batches_numbers(all, self->primary, self->micro_batches);
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) {
+        const BaselineEstimate *estimate = &result->estimates[e];
+        int32_t numbers[BASELINE_COUNT] = {0}, from = 0;
+        if (estimate->micro_batches == 0) continue;
+        if (!(estimate->seconds <= ESTIMATE_WITHIN * result->plan->predicted_step_seconds)) {
+            result->baselines[e].reason = isinf(estimate->seconds)
+                                              ? "by the tables of stages it does not fit"
+                                              : "by the tables of stages it is far from the best";
+            continue;
+        }
+        while (from + 1 < count && all[from] < estimate->micro_batches) from++;
+        numbers[e] = all[from];
+        TRY(add_recomputed(result, self, numbers, error));
+        TRY(climb_recomputed(self, (Baseline)e, from, 1, error));
+        TRY(climb_recomputed(self, (Baseline)e, from, -1, error));
+    }
+    return AM_OK;
+}
+
 AmStatus search_add_recomputed_baselines(SearchContext *self, AmError *error) {
     SearchResult *result = self->result;
     const SearchRequest *request = self->scope->request;
@@ -421,22 +469,22 @@ AmStatus search_add_recomputed_baselines(SearchContext *self, AmError *error) {
                          : self->scope->kind == SPACE_SINGLE_STAGE || search_spans_stages(self->scope)
                              ? "not priced here: --baseline prices it"
                              : "it is outside of the space";
-    bool is_priced = !recomputes && search_may_price_pipelines(self) && !search_is_large(self) &&
-                     !result->interrupted && !request->method.no_seeds &&
-                     search_method_takes_baselines(self->scope->searcher) &&
+    bool is_priced = !recomputes && search_may_price_pipelines(self) && !result->interrupted &&
+                     !request->method.no_seeds && search_method_takes_baselines(self->scope->searcher) &&
                      request->constraints.target == TARGET_AUTOMAP && !request->constraints.kept &&
                      request->devices.quota_count == 0 && !request->explores_prices;
+    bool has_stages = search_spans_stages(self->scope);
     if (!result->plan || result->paper || search_is_recomputed_baseline(self->scope)) return AM_OK;
     if (self->scope->purpose != PURPOSE_RESULT) return AM_OK;
     for (int32_t e = 0; e < BASELINE_COUNT; e++) {
         const BaselineResult *without = &result->baselines[baseline_without_recompute((Baseline)e)];
         if (baseline_recompute((Baseline)e) == BASELINE_RECOMPUTES_NOTHING) continue;
-        bool has_stages = search_spans_stages(self->scope);
         result->baselines[e] = (BaselineResult){.seconds = NAN, .reason = reason};
         if (is_priced && (has_stages || !baseline_has_stages((Baseline)e)))
             numbers[e] = without->micro_batches > 0 ? without->micro_batches : all[count - 1];
     }
-    return add_recomputed(result, self, numbers, error);
+    if (!search_is_large(self)) return add_recomputed(result, self, numbers, error);
+    return is_priced && has_stages ? add_estimated(self, error) : AM_OK;
 }
 
 AmStatus search_recomputed_baseline(SearchContext *self, AmError *error) {

@@ -26,8 +26,9 @@ void search_leave_out_pipelines(SearchResult *result);
 
 /* Prices the baselines with selective and full recomputation beside the plan of a search: each with the
  * number of micro-batches of its form without recomputation, or with the largest number where that has no
- * price. One that is faster than the plan replaces it. They are not counted as evaluations. A large module, a
- * search with a time limit, and one for a target get reasons alone. */
+ * price. One that is faster than the plan replaces it. They are not counted as evaluations. For a large
+ * module only those are priced that may be near the plan by the estimates of the result. A search with a time
+ * limit, and one for a target get reasons alone. */
 AmStatus search_add_recomputed_baselines(SearchContext *self, AmError *error);
 /* Searches the plan of scope->baseline, which recomputes: its fastest number of micro-batches. Pipelines
  * have equal stages of whole layers (strategy.h). AM_ERROR_INFEASIBLE has the reason why it has no plan. */

@@ -67,6 +67,8 @@ void search_result_merge(SearchResult *result, const SearchResult *found) {
         bool is_reason = isnan(old->seconds) && isnan(now->seconds) && now->reason;
         bool is_new = !has_baselines(&kept) || is_faster || is_reason;
         result->baselines[e] = has_baselines(found) && is_new ? *now : *old;
+        bool has_estimate = found->estimates[e].micro_batches > 0;
+        result->estimates[e] = has_estimate ? found->estimates[e] : kept.estimates[e];
     }
 }
 

@@ -89,3 +89,54 @@ AmStatus pipeline_even_list(PipelineEven *pipelines, int32_t most, int32_t *coun
     *count = self.count;
     return AM_OK;
 }
+
+/* The largest part of a device's limit that memory by the tables may lack, which are about as wrong. */
+#define MOST_EXCESS 0.1
+
+/* Improves the estimate of a baseline by all numbers of micro-batches of its pipeline with these stages. */
+static void estimate_numbers(BaselineEstimate *estimate, const StageModel *model, PipelineEven *even,
+                             Baseline baseline, int32_t tensor) {
+    PipelineLayout *pipeline = &even->pipeline;
+    const bool is_selective = baseline_recompute(baseline) == BASELINE_RECOMPUTES_ATTENTION;
+    const int32_t levels = model->costs->recompute.levels.count;
+    StageStrategy strategy = {.tensor = tensor, .splits_sequence = is_selective && tensor > 1};
+    if (baseline == BASELINE_ZERO3_FULL) strategy.storage = 3;
+    for (int32_t n = 0; n < model->number_count; n++) {
+        double seconds = 0, excess = 0;
+        pipeline->micro_batches = model->numbers[n];
+        for (int32_t k = 0; k <= is_selective; k++) {
+            double lacking;
+            strategy.recompute = k == 1                       ? RECOMPUTE_NONE
+                                 : is_selective && levels > 0 ? RECOMPUTE_LEVELS
+                                                              : RECOMPUTE_FULL;
+            for (int32_t s = 0; s < pipeline->stage_count; s++) pipeline->stages[s].strategy = strategy;
+            seconds = stage_model_seconds(model, pipeline, &lacking);
+            if (k == 0) excess = lacking;
+        }
+        if (excess > MOST_EXCESS) seconds = INFINITY;
+        if (estimate->micro_batches > 0 && !(seconds < estimate->seconds)) continue;
+        *estimate = (BaselineEstimate){.seconds = seconds, .micro_batches = pipeline->micro_batches};
+    }
+}
+
+AmStatus pipeline_estimate_recomputed(BaselineEstimate estimates[BASELINE_COUNT], const StageModel *model,
+                                      AmError *error) {
+    const Cluster *cluster = model->costs->cluster;
+    const int32_t devices = cluster->device_count, server = cluster->servers[0].device_count;
+    for (int32_t stages = 1; stages <= EVEN_PIPELINE_MOST_STAGES; stages++) {
+        PipelineEven even;
+        bool found = true;
+        if (devices % stages != 0 || !degrees_allow_stages(&model->settings.degrees, stages)) continue;
+        if (stages > 1) TRY(even_pipeline_cuts(even.cuts, &found, model->costs->context, stages, 1, error));
+        if (!found || !deal(model, &even, stages)) continue;
+        for (int32_t e = 0; e < BASELINE_COUNT; e++) {
+            const Baseline baseline = (Baseline)e, without = baseline_without_recompute(baseline);
+            bool is_wide = without == BASELINE_ZERO3 || without == BASELINE_EVEN_PIPELINE;
+            int32_t tensor = is_wide ? 1 : server;
+            if (baseline_recompute(baseline) == BASELINE_RECOMPUTES_NOTHING) continue;
+            if (baseline_has_stages(baseline) != (stages > 1) || devices % (stages * tensor) != 0) continue;
+            estimate_numbers(&estimates[e], model, &even, baseline, tensor);
+        }
+    }
+    return AM_OK;
+}

@@ -10,6 +10,7 @@
 #define PLANNERS_PIPELINE_PIPELINE_EVEN_H
 
 #include "planners/pipeline/stage_dp.h"
+#include "planners/problem/search_result.h"
 
 typedef struct PipelineEven {
     PipelineLayout pipeline;
@@ -20,5 +21,11 @@ typedef struct PipelineEven {
  * tensor degree, with as little of ZeRO as fits. `*count` may be 0. */
 AmStatus pipeline_even_list(PipelineEven *pipelines, int32_t most, int32_t *count, const StageModel *model,
                             AmError *error);
+
+/* Estimates the baselines with recomputation by the tables, each with its fastest number of micro-batches.
+ * Memory may exceed the limit a little. Selective recomputation takes no time, and the memory of the level
+ * that saves the most. So the estimate of a baseline that is fast enough is hardly ever too slow. */
+AmStatus pipeline_estimate_recomputed(BaselineEstimate estimates[BASELINE_COUNT], const StageModel *model,
+                                      AmError *error);
 
 #endif

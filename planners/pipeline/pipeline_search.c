@@ -463,6 +463,11 @@ AmStatus pipeline_search(SearchResult *result, Arena *arena, PlanContext *primar
     double end = scope->limits.seconds > 0 ? start + scope->limits.seconds : 0;
     pipeline_allow_candidates(self);
     AmStatus status = search_candidates(self, result, end, error);
+    bool is_estimated = (status == AM_OK || status == AM_ERROR_INFEASIBLE) && self->model &&
+                        pipeline_is_large(self) && !ir_source_recomputes(primary->roles, primary->canonical);
+    AmStatus estimated =
+        is_estimated ? pipeline_estimate_recomputed(result->estimates, self->model, error) : AM_OK;
+    if (estimated != AM_OK) status = estimated;
     if (result->plan) result->plan->evaluations = self->budget.used;
     result->evaluations = self->budget.used;
     result->interrupted = stop_flag_is_set(request->callbacks.interrupted);

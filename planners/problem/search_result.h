@@ -29,6 +29,12 @@ typedef struct BaselineResult {
     int64_t needed_bytes;  /* of the fullest device, where it does not fit; else 0 */
 } BaselineResult;
 
+/* The fastest step of a baseline by the tables of stages: a screen, not a price. */
+typedef struct BaselineEstimate {
+    double seconds;        /* INFINITY: no number of micro-batches fits */
+    int32_t micro_batches; /* of that step; 0: there is no estimate */
+} BaselineEstimate;
+
 /* Returns whether a price is the first of a baseline, or faster than the best so far; NAN is none. */
 bool baseline_is_faster(double seconds, const BaselineResult *best);
 /* Returns whether a baseline lacks memory, and `other` lacks more of it or has another reason. */
@@ -38,6 +44,7 @@ typedef struct SearchResult {
     CandidatePool pool; /* the candidates of all parts, in the caller's arena */
     Plan *plan;         /* pool_best() */
     BaselineResult baselines[BASELINE_COUNT];
+    BaselineEstimate estimates[BASELINE_COUNT]; /* of those with recomputation, for a large module */
     int64_t evaluations;
     bool is_cut;             /* SearchBudget.is_cut at the end of the search */
     int64_t space_size;      /* SEARCHER_EXHAUSTIVE: plans in the space, else 0 */

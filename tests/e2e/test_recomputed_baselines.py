@@ -1,11 +1,12 @@
 # labels: cpu e2e
-# timeout: 120
+# timeout: 300
 """Named baselines with selective and full recomputation.
 
 A search prices them beside its plan, and `--baseline` gives their plans. A plan has the step of the table, needs less
 memory for activations than the baseline without recomputation, and trains as one device. Their recomputation is
 compared with the layers of the module: each of them is a range, or several. Fused attention has no selective
-recomputation.
+recomputation. A large module has prices of those that may be near its plan by the tables of stages: none of the others
+is near it.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_recomputed_baselines.py`.
 """
@@ -21,6 +22,7 @@ from clusters import write_cluster
 from program import MODELS, automap, losses, module, succeed
 
 NAME, LAYERS, STEPS, TOLERANCE = "gpt2_tiny", 2, 4, 2e-5
+LARGE, NEAR = "bert48", 1.1  # times the step of the plan
 WITHOUT = {
     "zero3_full": "zero3",
     "megatron_full": "megatron",
@@ -66,6 +68,23 @@ def check_plan(baseline, table, cluster, work):
     )
 
 
+def check_large(work):
+    """More than 10,000 instructions, in memory that needs recomputation."""
+    memory = {"V100": 37 * 10**8}
+    cluster = write_cluster(work / "small.json", (("V100", 2),) * 2, inside=1e10, rate=1e10, memory=memory)
+    words = ["search", MODELS / LARGE / "model.hlo.pb.zst", "--cluster", cluster, "-o", os.devnull, "--json"]
+    found = json.loads(succeed(*words))
+    reasons, near = found["baseline_reasons"], NEAR * found["step_seconds"]
+    for baseline in WITHOUT:
+        seconds, reason = found["baselines"][baseline], reasons.get(baseline)
+        assert seconds is not None or "needs" in reason or "by the tables of stages" in reason, f"{baseline}: {reason}"
+    assert "needs" in reasons["even_pipeline_full"], reasons["even_pipeline_full"]
+    for baseline in ("megatron_3d_full", "zero3_full"):
+        done = automap(*words, "--baseline", baseline)
+        seconds = json.loads(done.stdout)["step_seconds"] if done.returncode == 0 else float("inf")
+        assert "far from the best" in reasons[baseline] and seconds > near, f"{baseline}: {seconds} s, {near} s is near"
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
@@ -77,6 +96,7 @@ def main():
         assert found["step_seconds"] <= min(table[name] for name in WITHOUT), table
         for baseline in WITHOUT:
             check_plan(baseline, table, cluster, work)
+        check_large(work)
         fused = automap("search", module(NAME), "--cluster", cluster, "--attention", "fused", "--baseline",
                         "megatron_selective", "-o", os.devnull)  # fmt: skip
         assert fused.returncode == 4 and "fused attention keeps no scores" in fused.stderr, fused
