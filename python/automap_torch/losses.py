@@ -90,12 +90,17 @@ def is_sum(loss, outputs, batches):
         once = float(loss(StandIn(outputs), *batch))
         dimensions = getattr(loss, "dimensions", [0] * len(batch))
         count = next(len(value) for value, d in zip(batch, dimensions, strict=True) if d is not None)
-        doubled = tree_map(lambda value: twice(value, max(d or 0 for d in dimensions), count), outputs)
-        both = float(loss(StandIn(doubled), *(value if d is None else twice(value)
-                                              for value, d in zip(batch, dimensions, strict=True))))
-        for factor in (1, 2):
-            if abs(both - factor * once) <= 1e-3 * max(abs(once), abs(both)):
-                return factor == 2
+        doubled = [value if d is None else twice(value) for value, d in zip(batch, dimensions, strict=True)]
+        both = math.nan
+        for dimension in dict.fromkeys((max(d or 0 for d in dimensions), 0)):  # the outputs may have it elsewhere
+            try:
+                both = float(loss(StandIn(tree_map(lambda value, d=dimension: twice(value, d, count), outputs)),
+                                  *doubled))
+            except (RuntimeError, ValueError):  # sizes that do not agree
+                continue
+            for factor in (1, 2):
+                if abs(both - factor * once) <= 1e-3 * max(abs(once), abs(both)):
+                    return factor == 2
         if math.isfinite(once):  # else no example of the part has a target
             raise NotImplementedError(f"the loss is neither a mean nor a sum over the batch: it is {once:g}, and "
                                       f"{both:g} with every example twice")

@@ -35,7 +35,7 @@ with skip_where_missing():
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 import automap_torch
 from automap_torch import pipelines
-from automap_torch.export import plain_kernels
+from automap_torch.export import loss_of_examples, plain_kernels
 from automap_torch.losses import is_sum
 from automap_torch.parallelize import TensorTraining, ZeroTraining
 from automap_torch.pipelines import GraphTraining
@@ -660,6 +660,12 @@ def check_sequences_first(_, folder):
     assert all(row["placements"][0] == "Shard(0)" for row in rows if row["role"] == "data"), rows
 
 
+def check_kinds_of_losses(*_):
+    """A mean of as many classes as examples, whose model has sequences first, is a mean."""
+    loss = loss_of_examples(lambda model, x, y: functional.cross_entropy(model(x), y), [1, 0])
+    assert not is_sum(loss, [torch.randn(4, 4)], [(torch.randn(4, 6), torch.randint(0, 4, (4,)))])
+
+
 def check_mixed_data(_, folder):
     """Micro-batches of data whose examples are mixed before any weight are refused; a search finds none."""
     torch.set_num_threads(1)
@@ -763,8 +769,8 @@ def main():
     wanted = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         check_refusals(pathlib.Path(folder))
-        for function in (check_operators, check_bags, check_sequences_first, check_mixed_data, check_saved,
-                         check_dropout):
+        for function in (check_operators, check_bags, check_sequences_first, check_kinds_of_losses, check_mixed_data,
+                         check_saved, check_dropout):
             torch.multiprocessing.start_processes(function, (pathlib.Path(folder),), nprocs=1, start_method="fork")
     for name, optimizer, plans in CASES:
         if wanted and name not in wanted:
