@@ -2,33 +2,33 @@
  *
  * A replicated value is computed once, outside the loops, as soon as the sums on which it depends
  * are reduced; a split or partial one in the loop of its component, or in every loop that needs it.
- * A loop slices its part out of a whole value or, if the operator allows it, computes just that
+ * A loop slices its part out of a full value or, if the operator allows it, computes just that
  * part: dropout's random bits never exist for the whole batch. Values made on demand
  * (propagation/rules/rules.h) are computed in the loop itself.
  */
 #include "lowering/micro_batch/micro_batch_rewrite.h"
 
-/* Makes the whole value: outside the loops, or in the region that it is in. */
+/* Makes the full value: outside the loops, or in the region that it is in. */
 static void make_whole(MicroBatchRewrite *self, int32_t producer, int32_t leaf) {
     MicroBatchState state = *micro_batch_state(self, producer, leaf);
     if (!micro_batch_in_entry(self, producer)) {
-        if (state.kind == TIME_WHOLE) self->needs[producer] |= TIME_NEED_WHOLE;
+        if (state.kind == TIME_FULL) self->needs[producer] |= TIME_NEED_FULL;
         else self->in_levels[producer] = 1;
         return;
     }
     bool is_taken_out =
         state.kind == TIME_PARTIAL || (state.kind == TIME_SPLIT && self->has_weight[producer]);
     int32_t loop = self->reader_loop[producer];
-    if (loop >= 0 && self->is_split[loop]) is_taken_out |= state.kind == TIME_WHOLE;
+    if (loop >= 0 && self->is_split[loop]) is_taken_out |= state.kind == TIME_FULL;
     if (is_taken_out) self->in_levels[producer] |= 1u << micro_batch_level(self, producer);
     if (self->is_averaged[producer]) {
         self->needs[producer] |= TIME_NEED_AVERAGE;
         return;
     }
-    self->needs[producer] |= state.kind == TIME_SPLIT && is_taken_out ? TIME_NEED_STACKED : TIME_NEED_WHOLE;
+    self->needs[producer] |= state.kind == TIME_SPLIT && is_taken_out ? TIME_NEED_STACKED : TIME_NEED_FULL;
 }
 
-static void demand_whole(MicroBatchRewrite *self, int32_t producer, int32_t leaf) {
+static void demand_full(MicroBatchRewrite *self, int32_t producer, int32_t leaf) {
     self->reads_whole[producer] = true;
     make_whole(self, producer, leaf);
 }
@@ -54,7 +54,7 @@ static bool makes_parts(const MicroBatchRewrite *self, int32_t i, int32_t leaf, 
         int32_t producer, producer_leaf;
         if (self->module->instructions[instruction->operands[k]].shape.type == DTYPE_TUPLE) return false;
         micro_batch_operand(self, i, k, 0, &producer, &producer_leaf);
-        if (micro_batch_state(self, producer, producer_leaf)->kind != TIME_WHOLE) return false;
+        if (micro_batch_state(self, producer, producer_leaf)->kind != TIME_FULL) return false;
     }
     if (instruction->opcode == IR_RESHAPE) {
         MicroBatchState from;
@@ -102,28 +102,28 @@ static void demand_copy(MicroBatchRewrite *self, int32_t producer, int32_t leaf,
     self->first_copy[producer] = self->copy_count++;
 }
 
-/* Demands a whole value that a loop reads. */
-static void demand_whole_inside(MicroBatchRewrite *self, int32_t producer, int32_t leaf, uint32_t levels) {
-    static const MicroBatchState whole = {.kind = TIME_WHOLE};
+/* Demands a full value that a loop reads. */
+static void demand_full_inside(MicroBatchRewrite *self, int32_t producer, int32_t leaf, uint32_t levels) {
+    static const MicroBatchState full = {.kind = TIME_FULL};
     bool is_estimated = self->estimating >= 0 && micro_batch_in_entry(self, producer) &&
                         self->is_estimated[producer] && levels == 1u << self->level[self->estimating];
     bool is_made = micro_batch_in_entry(self, producer) &&
-                   micro_batch_state(self, producer, leaf)->kind == TIME_WHOLE &&
+                   micro_batch_state(self, producer, leaf)->kind == TIME_FULL &&
                    self->rules->on_demand[producer];
     if (!is_estimated && !is_made) {
-        demand_whole(self, producer, leaf);
+        demand_full(self, producer, leaf);
         return;
     }
     if (micro_batch_state(self, producer, leaf)->kind == TIME_PARTIAL) self->in_levels[producer] |= levels;
-    demand_copy(self, producer, leaf, whole, levels);
+    demand_copy(self, producer, leaf, full, levels);
 }
 
 /* Demands a value that a loop reads in the given state. */
 static void demand_in_state(MicroBatchRewrite *self, int32_t producer, int32_t leaf, MicroBatchState state,
                             uint32_t levels) {
     MicroBatchState held = *micro_batch_state(self, producer, leaf);
-    if (state.kind == TIME_WHOLE || (state.kind == TIME_PARTIAL && held.kind == TIME_WHOLE))
-        demand_whole_inside(self, producer, leaf, levels);
+    if (state.kind == TIME_FULL || (state.kind == TIME_PARTIAL && held.kind == TIME_FULL))
+        demand_full_inside(self, producer, leaf, levels);
     else if (is_of_another_loop(self, producer, levels)) demand_copy(self, producer, leaf, state, levels);
     else if (held.kind == state.kind) self->in_levels[producer] |= levels;
     else demand_copy(self, producer, leaf, state, levels);
@@ -144,7 +144,7 @@ static int64_t unit_of(const MicroBatchRewrite *self, int32_t i, MicroBatchState
 /* Returns the state in which the operator, splitting this factor, reads operand k; its result is `state`. */
 MicroBatchState micro_batch_operand_state(const MicroBatchRewrite *self, int32_t i, int32_t k, int32_t factor,
                                           MicroBatchState state) {
-    static const MicroBatchState whole = {.kind = TIME_WHOLE};
+    static const MicroBatchState full = {.kind = TIME_FULL};
     const IrInstruction *instruction = &self->module->instructions[i];
     int32_t producer, leaf;
     micro_batch_operand(self, i, k, 0, &producer, &leaf);
@@ -155,10 +155,10 @@ MicroBatchState micro_batch_operand_state(const MicroBatchRewrite *self, int32_t
         if (is_part && micro_batch_reshape(&from, &self->module->instructions[instruction->operands[0]].shape,
                                            state, &instruction->shape, self->settings.micro_batches))
             return from;
-        return whole;
+        return full;
     }
     const Factor *split = &self->rules->rules[i].factors[factor];
-    if (split->dimension[k] < 0) return whole;
+    if (split->dimension[k] < 0) return full;
     return (MicroBatchState){
         .kind = TIME_SPLIT, .dimension = split->dimension[k], .unit = unit_of(self, i, state)};
 }
@@ -175,16 +175,16 @@ static void demand_operands(MicroBatchRewrite *self, int32_t i, int32_t factor, 
         }
 }
 
-/* Operands of a value that is made whole: outside the loops, or in a region. */
-static void demand_operands_whole(MicroBatchRewrite *self, int32_t i) {
+/* Operands of a value that is made in full: outside the loops, or in a region. */
+static void demand_operands_in_full(MicroBatchRewrite *self, int32_t i) {
     const PlannedLoop *loop = rules_loop(self->rules, i);
     for (int32_t l = 0; loop && l < loop->leaf_count; l++)
-        demand_whole(self, loop->leaves[l].initial, loop->leaves[l].initial_leaf);
+        demand_full(self, loop->leaves[l].initial, loop->leaves[l].initial_leaf);
     for (int32_t k = 0; !loop && k < self->module->instructions[i].operand_count; k++)
         for (int32_t leaf = 0; leaf < micro_batch_operand_leaves(self, i, k); leaf++) {
             int32_t producer, producer_leaf;
             micro_batch_operand(self, i, k, leaf, &producer, &producer_leaf);
-            demand_whole(self, producer, producer_leaf);
+            demand_full(self, producer, producer_leaf);
         }
 }
 
@@ -201,7 +201,7 @@ static void demand_in_loop(MicroBatchRewrite *self, const PlannedLoop *loop, uin
     if (*is_done) return;
     *is_done = true;
     int32_t root = self->module->computations[loop->condition].root;
-    demand_whole(self, self->rules->alias[root], self->rules->leaf[root]);
+    demand_full(self, self->rules->alias[root], self->rules->leaf[root]);
     find_demands_of(self, loop->condition);
     find_demands_of(self, loop->body);
 }
@@ -220,24 +220,24 @@ static void demand_for_reader(MicroBatchRewrite *self, int32_t i) {
     self->in_levels[from] |= self->in_levels[i];
     if (self->is_split[loop] && !micro_batch_in_entry(self, i) && self->needs[i]) self->in_levels[from] = 1;
     if (!self->is_split[loop] || (micro_batch_in_entry(self, i) && is_data))
-        self->needs[from] |= self->needs[i] & TIME_NEED_WHOLE;
+        self->needs[from] |= self->needs[i] & TIME_NEED_FULL;
 }
 
 static void demand_inputs(MicroBatchRewrite *self, int32_t i) {
-    static const MicroBatchState whole = {.kind = TIME_WHOLE};
+    static const MicroBatchState full = {.kind = TIME_FULL};
     const PlannedLoop *loop = rules_loop(self->rules, i);
     uint32_t levels = self->in_levels[i];
     if (self->reader_loop[i] >= 0) demand_for_reader(self, i);
     if (self->reader_conditional[i] >= 0)
-        self->needs[self->reader_conditional[i]] |= self->needs[i] & TIME_NEED_WHOLE;
+        self->needs[self->reader_conditional[i]] |= self->needs[i] & TIME_NEED_FULL;
     if (micro_batch_is_reader(self, i)) return;
     if (self->needs[i] & TIME_NEED_AVERAGE)
-        demand_copy(self, i, 0, whole, 1u << self->level[self->estimating]);
+        demand_copy(self, i, 0, full, 1u << self->level[self->estimating]);
     if (levels && loop) demand_in_loop(self, loop, levels);
     else if (levels) demand_operands(self, i, self->factor[i], *micro_batch_state(self, i, 0), levels);
     bool is_made_inside =
         micro_batch_in_entry(self, i) && levels && micro_batch_state(self, i, 0)->kind == TIME_PARTIAL;
-    if (self->needs[i] & TIME_NEED_WHOLE && !is_made_inside) demand_operands_whole(self, i);
+    if (self->needs[i] & TIME_NEED_FULL && !is_made_inside) demand_operands_in_full(self, i);
     for (int32_t c = self->first_copy[i]; c >= 0; c = self->copies[c].next) {
         MicroBatchCopy copy = self->copies[c];
         if (copy.state.kind == TIME_SPLIT && !copy.is_made) continue;
@@ -252,7 +252,7 @@ static void find_demands_of(MicroBatchRewrite *self, int32_t computation) {
         if (!self->split_options->live[i] || self->rules->alias[i] != i ||
             micro_batch_forwards_values(self, i))
             continue;
-        /* Slicing a part needs the whole value, which is requested before its operands are. */
+        /* Slicing a part needs the full value, which is requested before its operands are. */
         for (int32_t c = self->first_copy[i]; c >= 0; c = self->copies[c].next)
             if (self->copies[c].state.kind == TIME_SPLIT && !self->copies[c].is_made)
                 make_whole(self, i, self->copies[c].leaf);
@@ -264,7 +264,7 @@ static void find_demands_of(MicroBatchRewrite *self, int32_t computation) {
 static void find_averages(MicroBatchRewrite *self) {
     const IrPhase *phases = self->context->roles->phases;
     for (int32_t i = 0; i < self->rules->entry_count && self->estimating >= 0; i++) {
-        if (!self->is_estimated[i] || micro_batch_state(self, i, 0)->kind != TIME_WHOLE) continue;
+        if (!self->is_estimated[i] || micro_batch_state(self, i, 0)->kind != TIME_FULL) continue;
         if (phases[i] != IR_PHASE_BACKWARD || micro_batch_is_reader(self, i)) continue;
         for (int32_t k = self->split_options->first_operand[i]; k < self->split_options->first_operand[i + 1];
              k++) {
@@ -280,7 +280,7 @@ static AmStatus check_iterations(const MicroBatchRewrite *self, AmError *error) 
     int32_t gathering = -1;
     for (int32_t i = self->rules->entry_count - 1; i >= 0; i--) {
         if (self->in_levels[i] && self->has_weight[i]) return AM_OK;
-        if (self->takes_whole[i] && self->needs[i]) gathering = i;
+        if (self->takes_full[i] && self->needs[i]) gathering = i;
     }
     if (gathering >= 0)
         return micro_batch_refuse(self, gathering, "needs all examples of the batch at once", NULL, error);
@@ -295,7 +295,7 @@ AmStatus micro_batch_find_demands(MicroBatchRewrite *self, AmError *error) {
         int32_t output = roles->outputs[k];
         if (self->module->instructions[output].shape.type == DTYPE_TUPLE)
             return micro_batch_refuse(self, output, "is a tuple within the result", NULL, error);
-        demand_whole(self, self->rules->alias[output], self->rules->leaf[output]);
+        demand_full(self, self->rules->alias[output], self->rules->leaf[output]);
     }
     find_demands_of(self, self->module->entry);
     TRY(check_iterations(self, error));

@@ -1,6 +1,6 @@
 /* Writes the module in micro-batches: before, loop, between, loop, ..., after.
  *
- * The entry's whole values are written segment by segment, each as soon as the loops on which it
+ * The entry's full values are written segment by segment, each as soon as the loops on which it
  * depends have ended. A loop of M iterations carries a counter, the sums and stacks that it
  * computes, and its inputs. A sum of 16-bit floating values is kept in f32. Products that are summed, and
  * operators without rounding of their own between product and sum, are computed in f32. So the sum is rounded
@@ -12,7 +12,7 @@
 #include "lowering/micro_batch/emit_loops.h"
 #include "propagation/rules/linearity.h"
 
-static const MicroBatchState whole_state = {.kind = TIME_WHOLE};
+static const MicroBatchState full_state = {.kind = TIME_FULL};
 
 /* ---- computations that are copied unchanged ---- */
 
@@ -105,10 +105,10 @@ static bool is_outside(const MicroBatchBlock *block) {
 }
 
 /* Returns the value outside the loops, in the entry. */
-static int32_t whole_outside(MicroBatchEmitter *self, int32_t producer, int32_t leaf) {
+static int32_t full_outside(MicroBatchEmitter *self, int32_t producer, int32_t leaf) {
     const MicroBatchRewrite *rewrite = self->rewrite;
     MicroBatchBlock entry = {.computation = 0, .iteration = -1, .origin = producer, .level = -1};
-    int32_t value = self->whole[producer];
+    int32_t value = self->full[producer];
     if (rewrite->is_averaged[producer]) value = self->average[producer];
     else if (micro_batch_state(rewrite, producer, leaf)->kind == TIME_SPLIT && rewrite->has_weight[producer])
         value = self->stacked[producer];
@@ -121,20 +121,20 @@ static int32_t addend_in(MicroBatchEmitter *self, const MicroBatchBlock *block, 
                          int32_t leaf, MicroBatchState state) {
     const MicroBatchRewrite *rewrite = self->rewrite;
     MicroBatchState held = *micro_batch_state(rewrite, producer, leaf);
-    if (is_outside(block)) return whole_outside(self, producer, leaf);
+    if (is_outside(block)) return full_outside(self, producer, leaf);
     int32_t copy = micro_batch_find_copy(rewrite, producer, leaf, state);
     bool in_entry = micro_batch_in_entry(rewrite, producer);
     if (copy >= 0 && rewrite->copies[copy].levels >> (in_entry ? block->level : 0) & 1)
         return rewrite->copies[copy].value;
     int32_t loop = rewrite->reader_loop[producer];
-    bool is_read = held.kind == TIME_WHOLE && loop >= 0 && rewrite->is_split[loop] &&
+    bool is_read = held.kind == TIME_FULL && loop >= 0 && rewrite->is_split[loop] &&
                    (!in_entry || micro_batch_level(rewrite, producer) == block->level);
-    bool is_zero = held.kind == TIME_WHOLE && state.kind == TIME_PARTIAL;
-    if ((held.kind == state.kind && held.kind != TIME_WHOLE) || is_read)
+    bool is_zero = held.kind == TIME_FULL && state.kind == TIME_PARTIAL;
+    if ((held.kind == state.kind && held.kind != TIME_FULL) || is_read)
         return micro_batch_leaf(self, block, self->own[producer], leaf);
-    if (is_zero) return addend_in(self, block, producer, leaf, whole_state);
-    if (!in_entry) return micro_batch_leaf(self, block, self->whole[producer], leaf);
-    return invariant(self, whole_outside(self, producer, leaf));
+    if (is_zero) return addend_in(self, block, producer, leaf, full_state);
+    if (!in_entry) return micro_batch_leaf(self, block, self->full[producer], leaf);
+    return invariant(self, full_outside(self, producer, leaf));
 }
 
 /* Returns the copy of (producer, leaf) in `state` with its type in the module. */
@@ -146,14 +146,14 @@ static int32_t value_in(MicroBatchEmitter *self, const MicroBatchBlock *block, i
     return micro_batch_convert(self, block, value, shape->type);
 }
 
-/* Returns a tuple operand as a whole, from its leaves. */
+/* Returns a tuple operand from its leaves. */
 static int32_t tuple_in(MicroBatchEmitter *self, const MicroBatchBlock *block, int32_t i, int32_t k,
                         const IrShape *shape, int32_t *leaf) {
     if (shape->type != DTYPE_TUPLE) {
         int32_t producer, producer_leaf;
         micro_batch_operand(self->rewrite, i, k, *leaf, &producer, &producer_leaf);
         ++*leaf;
-        return value_in(self, block, producer, producer_leaf, whole_state);
+        return value_in(self, block, producer, producer_leaf, full_state);
     }
     int32_t *values = ARENA_ARRAY(self->arena, int32_t, shape->rank + 1);
     for (int32_t e = 0; values && e < shape->rank; e++)
@@ -165,20 +165,20 @@ static int32_t tuple_in(MicroBatchEmitter *self, const MicroBatchBlock *block, i
 
 /* Attributes that contain operand 0's sizes, rewritten for its local ones. */
 static const IrAttributes *localise(MicroBatchEmitter *self, const IrInstruction *instruction,
-                                    const IrShape *whole, const IrShape *local) {
+                                    const IrShape *full, const IrShape *local) {
     const IrAttributes *given = instruction->attributes;
     const int64_t *sizes = instruction->opcode == IR_SLICE           ? given->slice_limit
                            : instruction->opcode == IR_GATHER        ? given->gather->slice_sizes
                            : instruction->opcode == IR_DYNAMIC_SLICE ? given->slice_sizes
                                                                      : NULL;
-    if (!sizes || ir_same_dimensions(whole, local)) return given;
+    if (!sizes || ir_same_dimensions(full, local)) return given;
     IrAttributes *made = ARENA_ARRAY(self->arena, IrAttributes, 1);
-    int64_t *changed = ARENA_ARRAY(self->arena, int64_t, whole->rank + 1);
+    int64_t *changed = ARENA_ARRAY(self->arena, int64_t, full->rank + 1);
     IrGather *gather = ARENA_ARRAY(self->arena, IrGather, 1);
     if (self->arena->failed) return given;
     *made = *given;
-    for (int32_t d = 0; d < whole->rank; d++) {
-        bool is_cut = local->dimensions[d] != whole->dimensions[d];
+    for (int32_t d = 0; d < full->rank; d++) {
+        bool is_cut = local->dimensions[d] != full->dimensions[d];
         changed[d] = is_cut ? local->dimensions[d] : sizes[d];
     }
     if (instruction->opcode == IR_SLICE) {
@@ -241,9 +241,9 @@ static int32_t emit_operator(MicroBatchEmitter *self, const MicroBatchBlock *blo
             continue;
         }
         micro_batch_operand(rewrite, i, k, 0, &producer, &leaf);
-        bool is_plain = is_outside(block) || (state.kind == TIME_WHOLE && factor < 0);
+        bool is_plain = is_outside(block) || (state.kind == TIME_FULL && factor < 0);
         MicroBatchState wanted =
-            is_plain ? whole_state : micro_batch_operand_state(rewrite, i, k, factor, state);
+            is_plain ? full_state : micro_batch_operand_state(rewrite, i, k, factor, state);
         operands[k] =
             adds_f32
                 ? micro_batch_convert(self, block, addend_in(self, block, producer, leaf, wanted), DTYPE_F32)
@@ -294,11 +294,11 @@ static int32_t emit_region(MicroBatchEmitter *self, const MicroBatchBlock *outsi
                              .level = outside->level};
     int32_t tuple = micro_batch_add(self, &block, IR_PARAMETER, carried, NULL, 0, NULL);
     block.iteration = micro_batch_element(self, &block, tuple, loop->leaf_count);
-    self->own[parameter] = self->whole[parameter] = tuple;
+    self->own[parameter] = self->full[parameter] = tuple;
     for (int32_t l = 0; l < loop->leaf_count; l++) {
         int32_t reader = is_body ? loop->leaves[l].in_body : loop->leaves[l].in_condition;
         if (reader < 0 || !rewrite->split_options->live[reader]) continue;
-        self->own[reader] = self->whole[reader] = micro_batch_element(self, &block, tuple, l);
+        self->own[reader] = self->full[reader] = micro_batch_element(self, &block, tuple, l);
     }
     emit_region_values(self, &block, region);
     int32_t *next = ARENA_ARRAY(self->arena, int32_t, loop->leaf_count + 1);
@@ -312,7 +312,7 @@ static int32_t emit_region(MicroBatchEmitter *self, const MicroBatchBlock *outsi
         if (!self->arena->failed) self->composer.computations[block.computation].root = root;
     } else {
         int32_t root = value_in(self, &block, rewrite->rules->alias[region->root],
-                                rewrite->rules->leaf[region->root], whole_state);
+                                rewrite->rules->leaf[region->root], full_state);
         if (!self->arena->failed) self->composer.computations[block.computation].root = root;
     }
     return block.computation;
@@ -340,7 +340,7 @@ static void emit_loop(MicroBatchEmitter *self, const MicroBatchBlock *block, con
         int32_t reader = loop->leaves[l].afterwards;
         if (reader < 0) continue;
         self->own[reader] = micro_batch_element(self, block, result, l);
-        if (!micro_batch_in_entry(rewrite, reader)) self->whole[reader] = self->own[reader];
+        if (!micro_batch_in_entry(rewrite, reader)) self->full[reader] = self->own[reader];
     }
 }
 
@@ -354,26 +354,26 @@ static void emit_inside(MicroBatchEmitter *self, MicroBatchBlock *block, int32_t
     if (rewrite->in_levels[i] & bit) {
         if (loop) emit_loop(self, block, loop);
         else if (is_parameter && micro_batch_in_entry(rewrite, i))
-            self->own[i] = micro_batch_cut(self, block, invariant(self, self->whole[i]),
+            self->own[i] = micro_batch_cut(self, block, invariant(self, self->full[i]),
                                            *micro_batch_state(rewrite, i, 0));
         else if (!micro_batch_is_reader(rewrite, i))
             self->own[i] =
                 emit_operator(self, block, i, rewrite->factor[i], *micro_batch_state(rewrite, i, 0));
     }
-    if (!micro_batch_in_entry(rewrite, i) && rewrite->needs[i] & TIME_NEED_WHOLE &&
+    if (!micro_batch_in_entry(rewrite, i) && rewrite->needs[i] & TIME_NEED_FULL &&
         !micro_batch_is_reader(rewrite, i) && !loop)
-        self->whole[i] = emit_operator(self, block, i, -1, whole_state);
+        self->full[i] = emit_operator(self, block, i, -1, full_state);
     int32_t conditional = rewrite->reader_conditional[i];
-    if (!micro_batch_in_entry(rewrite, i) && conditional >= 0 && rewrite->needs[i] & TIME_NEED_WHOLE)
-        self->whole[i] = micro_batch_leaf(self, block, self->whole[conditional], rewrite->reader_leaf[i]);
+    if (!micro_batch_in_entry(rewrite, i) && conditional >= 0 && rewrite->needs[i] & TIME_NEED_FULL)
+        self->full[i] = micro_batch_leaf(self, block, self->full[conditional], rewrite->reader_leaf[i]);
     for (int32_t c = rewrite->first_copy[i]; c >= 0; c = rewrite->copies[c].next) {
         MicroBatchCopy *copy = &rewrite->copies[c];
         if (!(copy->levels & bit)) continue;
         bool is_sum = micro_batch_state(rewrite, i, copy->leaf)->kind == TIME_PARTIAL;
         if (copy->state.kind == TIME_SPLIT && !copy->is_made) {
             int32_t from = micro_batch_in_entry(rewrite, i)
-                               ? invariant(self, whole_outside(self, i, copy->leaf))
-                               : micro_batch_leaf(self, block, self->whole[i], copy->leaf);
+                               ? invariant(self, full_outside(self, i, copy->leaf))
+                               : micro_batch_leaf(self, block, self->full[i], copy->leaf);
             copy->value = self->arena->failed ? 0 : micro_batch_cut(self, block, from, copy->state);
         } else if (is_sum) {
             /* The estimate of a sum over the batch: M times that of the micro-batch. */
@@ -398,13 +398,12 @@ static void emit_region_values(MicroBatchEmitter *self, const MicroBatchBlock *o
         const PlannedLoop *loop = rules_loop(self->rewrite->rules, i);
         if (!micro_batch_is_written(self->rewrite, i)) continue;
         bool is_plain_loop = loop && !self->rewrite->is_split[self->rewrite->rules->loop_of[i]];
-        if (is_plain_loop && self->rewrite->needs[i] & TIME_NEED_WHOLE) {
+        if (is_plain_loop && self->rewrite->needs[i] & TIME_NEED_FULL) {
             block.origin = i;
-            self->whole[i] = emit_operator(self, &block, i, -1, whole_state);
+            self->full[i] = emit_operator(self, &block, i, -1, full_state);
             for (int32_t l = 0; l < loop->leaf_count; l++)
                 if (loop->leaves[l].afterwards >= 0)
-                    self->whole[loop->leaves[l].afterwards] =
-                        micro_batch_leaf(self, &block, self->whole[i], l);
+                    self->full[loop->leaves[l].afterwards] = micro_batch_leaf(self, &block, self->full[i], l);
         }
         emit_inside(self, &block, i);
     }
@@ -433,23 +432,23 @@ static MicroBatchCarry *add_carry(MicroBatchEmitter *self, int32_t initial) {
 /* Carries what value i gives in every iteration; returns which carry it is. */
 static int32_t add_result(MicroBatchEmitter *self, int32_t i, ResultKind kind) {
     const MicroBatchRewrite *rewrite = self->rewrite;
-    const IrShape *whole = &rewrite->module->instructions[i].shape;
+    const IrShape *full = &rewrite->module->instructions[i].shape;
     MicroBatchState state = *micro_batch_state(rewrite, i, 0);
     MicroBatchBlock entry = {.computation = 0, .iteration = -1, .origin = i, .level = -1};
     self->body.origin = i;
     int32_t carry = self->carry_count;
     if (kind == RESULT_STACK) {
-        IrShape shape = micro_batch_stack_shape(self, whole, state);
+        IrShape shape = micro_batch_stack_shape(self, full, state);
         MicroBatchCarry *made = add_carry(self, micro_batch_filled(self, &entry, &shape, SBP_ADD));
-        made->next = micro_batch_stack(self, &self->body, made->inside, self->own[i], whole, state);
+        made->next = micro_batch_stack(self, &self->body, made->inside, self->own[i], full, state);
         return carry;
     }
-    IrShape shape = *whole;
+    IrShape shape = *full;
     SbpReduction reduction = kind == RESULT_SUM ? state.reduction : SBP_ADD;
     if (kind != RESULT_LAST && reduction == SBP_ADD && sums_in_f32(rewrite, shape.type))
         shape.type = DTYPE_F32;
     MicroBatchCarry *made = add_carry(self, micro_batch_filled(self, &entry, &shape, reduction));
-    int32_t copy = kind == RESULT_AVERAGE ? micro_batch_find_copy(rewrite, i, 0, whole_state) : -1;
+    int32_t copy = kind == RESULT_AVERAGE ? micro_batch_find_copy(rewrite, i, 0, full_state) : -1;
     int32_t value = copy >= 0 ? rewrite->copies[copy].value : self->own[i];
     if (kind == RESULT_LAST) {
         made->next = value;
@@ -465,19 +464,19 @@ static int32_t add_result(MicroBatchEmitter *self, int32_t i, ResultKind kind) {
 /* Emits the instructions after the loop for a result. */
 static void finish_result(MicroBatchEmitter *self, int32_t i, ResultKind kind, int32_t result) {
     const MicroBatchRewrite *rewrite = self->rewrite;
-    const IrShape *whole = &rewrite->module->instructions[i].shape;
+    const IrShape *full = &rewrite->module->instructions[i].shape;
     MicroBatchBlock entry = {.computation = 0, .iteration = -1, .origin = i, .level = -1};
     if (kind == RESULT_STACK) {
-        self->stacked[i] = micro_batch_add(self, &entry, IR_RESHAPE, whole, &result, 1, NULL);
+        self->stacked[i] = micro_batch_add(self, &entry, IR_RESHAPE, full, &result, 1, NULL);
     } else if (kind == RESULT_AVERAGE) {
         IrShape shape = *micro_batch_shape_of(self, &entry, result);
         int32_t share = micro_batch_constant(self, &entry, shape.type, 1.0 / rewrite->settings.micro_batches);
         if (shape.rank > 0) share = micro_batch_add(self, &entry, IR_BROADCAST, &shape, &share, 1, NULL);
         const int32_t operands[] = {result, share};
         result = micro_batch_add(self, &entry, IR_MULTIPLY, &shape, operands, 2, NULL);
-        self->average[i] = micro_batch_convert(self, &entry, result, whole->type);
+        self->average[i] = micro_batch_convert(self, &entry, result, full->type);
     } else {
-        self->whole[i] = micro_batch_convert(self, &entry, result, whole->type);
+        self->full[i] = micro_batch_convert(self, &entry, result, full->type);
     }
 }
 
@@ -489,9 +488,9 @@ static bool leaves_loop(const MicroBatchRewrite *rewrite, int32_t i, int32_t lev
         return rewrite->needs[i] & TIME_NEED_AVERAGE && rewrite->level[rewrite->estimating] == level;
     if (!(rewrite->in_levels[i] >> level & 1) || micro_batch_level(rewrite, i) != level) return false;
     if (kind == RESULT_STACK) return rewrite->needs[i] & TIME_NEED_STACKED;
-    if (!(rewrite->needs[i] & TIME_NEED_WHOLE)) return false;
+    if (!(rewrite->needs[i] & TIME_NEED_FULL)) return false;
     if (kind == RESULT_SUM) return held == TIME_PARTIAL;
-    return held == TIME_WHOLE && loop >= 0 && rewrite->is_split[loop];
+    return held == TIME_FULL && loop >= 0 && rewrite->is_split[loop];
 }
 
 /* Emits the condition of the iterations: "counter < M". */
@@ -619,9 +618,9 @@ static AmStatus emit_iterations(MicroBatchEmitter *self, int32_t level, AmError 
 
 /* ---- the entry ---- */
 
-/* Returns whether the entry itself makes the whole value, rather than a loop. */
+/* Returns whether the entry itself makes the full value, rather than a loop. */
 static bool is_made_outside(const MicroBatchRewrite *rewrite, int32_t i) {
-    if (!(rewrite->needs[i] & TIME_NEED_WHOLE) || rewrite->module->instructions[i].opcode == IR_PARAMETER)
+    if (!(rewrite->needs[i] & TIME_NEED_FULL) || rewrite->module->instructions[i].opcode == IR_PARAMETER)
         return false;
     return micro_batch_state(rewrite, i, 0)->kind != TIME_PARTIAL || rules_loop(rewrite->rules, i);
 }
@@ -635,13 +634,13 @@ static void emit_segment(MicroBatchEmitter *self, int32_t segment) {
         if (own_segment != segment) continue;
         MicroBatchBlock entry = {.computation = 0, .iteration = -1, .origin = i, .level = -1};
         if (!micro_batch_is_reader(rewrite, i)) {
-            self->whole[i] = emit_operator(self, &entry, i, -1, whole_state);
+            self->full[i] = emit_operator(self, &entry, i, -1, full_state);
             continue;
         }
         int32_t loop = rewrite->reader_loop[i];
         int32_t from = loop >= 0 ? rewrite->rules->loops[loop].instruction : rewrite->reader_conditional[i];
-        if (from < 0 || self->whole[from] < 0) continue;
-        self->whole[i] = micro_batch_leaf(self, &entry, self->whole[from], rewrite->reader_leaf[i]);
+        if (from < 0 || self->full[from] < 0) continue;
+        self->full[i] = micro_batch_leaf(self, &entry, self->full[from], rewrite->reader_leaf[i]);
     }
 }
 
@@ -653,8 +652,8 @@ static void emit_outputs(MicroBatchEmitter *self) {
     int32_t *values = ARENA_ARRAY(self->arena, int32_t, roles->output_count + 1);
     if (!values) return;
     for (int32_t k = 0; k < roles->output_count; k++)
-        values[k] = whole_outside(self, rewrite->rules->alias[roles->outputs[k]],
-                                  rewrite->rules->leaf[roles->outputs[k]]);
+        values[k] = full_outside(self, rewrite->rules->alias[roles->outputs[k]],
+                                 rewrite->rules->leaf[roles->outputs[k]]);
     bool is_tuple = rewrite->module->instructions[root].shape.type == DTYPE_TUPLE;
     int32_t made = is_tuple ? micro_batch_tuple(self, &entry, values, roles->output_count) : values[0];
     if (!self->arena->failed) self->composer.computations[0].root = made;
@@ -663,7 +662,7 @@ static void emit_outputs(MicroBatchEmitter *self) {
 /* Allocates the tables of the emitter, and begins the new entry. */
 static AmStatus begin_entry(MicroBatchEmitter *self, AmError *error) {
     int32_t count = self->rewrite->count, computations = self->rewrite->module->computation_count;
-    int32_t **arrays[] = {&self->whole, &self->own, &self->stacked, &self->average};
+    int32_t **arrays[] = {&self->full, &self->own, &self->stacked, &self->average};
     for (size_t k = 0; k < sizeof arrays / sizeof arrays[0]; k++) {
         *arrays[k] = ARENA_ARRAY(self->arena, int32_t, count + 1);
         if (*arrays[k]) memset(*arrays[k], -1, sizeof(int32_t) * (size_t)count);
@@ -689,7 +688,7 @@ AmStatus micro_batch_emit(IrModule **split, int32_t **origins, MicroBatchRewrite
     const IrComputation *entry = &module->computations[module->entry];
     for (int32_t p = 0; p < entry->parameter_count && !self.arena->failed; p++) {
         int32_t i = entry->parameters[p];
-        self.whole[i] = ir_compose(&self.composer, 0, &module->instructions[i], i);
+        self.full[i] = ir_compose(&self.composer, 0, &module->instructions[i], i);
     }
     for (int32_t level = 0; level < rewrite->level_count; level++) {
         emit_segment(&self, level);

@@ -32,7 +32,7 @@ typedef struct MicroBatchEmitter {
     IrComposer composer;
     Arena *arena; /* of the new module */
     /* by instruction of the original: values in the block that has them, -1 */
-    int32_t *whole;   /* entry or region: the whole value, or the tuple of them */
+    int32_t *full;    /* entry or region: the full value, or the tuple of them */
     int32_t *own;     /* in the loop being written: the split or partial value */
     int32_t *stacked; /* entry: the parts of all iterations */
     int32_t *average; /* entry: the mean of estimates */
@@ -53,7 +53,7 @@ int32_t micro_batch_add(MicroBatchEmitter *self, const MicroBatchBlock *block, I
                         const IrAttributes *attributes);
 const IrShape *micro_batch_shape_of(const MicroBatchEmitter *self, const MicroBatchBlock *block,
                                     int32_t value);
-/* Returns the shape of one micro-batch's part, and that of one iteration where the whole has M. */
+/* Returns the shape of one micro-batch's part, and that of one iteration where the full value has M. */
 IrShape micro_batch_part_shape(MicroBatchEmitter *self, const IrShape *shape, MicroBatchState state);
 int32_t micro_batch_constant(MicroBatchEmitter *self, const MicroBatchBlock *block, Dtype type, double value);
 /* Returns an array of zeros, or of the identity of a reduction. */
@@ -66,15 +66,15 @@ int32_t micro_batch_element(MicroBatchEmitter *self, const MicroBatchBlock *bloc
 int32_t micro_batch_leaf(MicroBatchEmitter *self, const MicroBatchBlock *block, int32_t value, int32_t leaf);
 int32_t micro_batch_tuple(MicroBatchEmitter *self, const MicroBatchBlock *block, const int32_t *values,
                           int32_t count);
-/* Cuts the micro-batch's part out of a whole value. */
+/* Cuts the micro-batch's part out of a full value. */
 int32_t micro_batch_cut(MicroBatchEmitter *self, const MicroBatchBlock *block, int32_t value,
                         MicroBatchState state);
 /* Returns the shape in which the parts of all iterations are stacked: rows, iterations, unit in place of the
  * dimension. */
-IrShape micro_batch_stack_shape(MicroBatchEmitter *self, const IrShape *whole, MicroBatchState state);
+IrShape micro_batch_stack_shape(MicroBatchEmitter *self, const IrShape *full, MicroBatchState state);
 /* Puts the iteration's part into the stack. */
 int32_t micro_batch_stack(MicroBatchEmitter *self, const MicroBatchBlock *block, int32_t stack, int32_t part,
-                          const IrShape *whole, MicroBatchState state);
+                          const IrShape *full, MicroBatchState state);
 /* Returns the micro-batch's part of an iota. */
 int32_t micro_batch_iota(MicroBatchEmitter *self, const MicroBatchBlock *block, const IrInstruction *iota,
                          MicroBatchState state);

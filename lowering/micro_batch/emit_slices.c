@@ -118,25 +118,25 @@ static int32_t reshape(MicroBatchEmitter *self, const MicroBatchBlock *block, in
 
 /* ---- cutting and stacking ---- */
 
-/* Returns a shape with [rows / M, middle, unit] in place of the split dimension of `whole`. */
-static IrShape opened_shape(MicroBatchEmitter *self, const IrShape *whole, MicroBatchState state,
+/* Returns a shape with [rows / M, middle, unit] in place of the split dimension of `full`. */
+static IrShape opened_shape(MicroBatchEmitter *self, const IrShape *full, MicroBatchState state,
                             int64_t middle) {
     int64_t dimensions[IR_MAX_RANK + 2] = {0};
     int32_t rank = 0;
-    for (int32_t d = 0; d < whole->rank; d++) {
+    for (int32_t d = 0; d < full->rank; d++) {
         if (d != state.dimension) {
-            dimensions[rank++] = whole->dimensions[d];
+            dimensions[rank++] = full->dimensions[d];
             continue;
         }
-        dimensions[rank++] = whole->dimensions[d] / state.unit / self->rewrite->settings.micro_batches;
+        dimensions[rank++] = full->dimensions[d] / state.unit / self->rewrite->settings.micro_batches;
         dimensions[rank++] = middle;
         if (state.unit > 1) dimensions[rank++] = state.unit;
     }
-    return array_shape(self, whole->type, rank, dimensions);
+    return array_shape(self, full->type, rank, dimensions);
 }
 
-IrShape micro_batch_stack_shape(MicroBatchEmitter *self, const IrShape *whole, MicroBatchState state) {
-    return opened_shape(self, whole, state, self->rewrite->settings.micro_batches);
+IrShape micro_batch_stack_shape(MicroBatchEmitter *self, const IrShape *full, MicroBatchState state) {
+    return opened_shape(self, full, state, self->rewrite->settings.micro_batches);
 }
 
 /* Writes the start indices of a slice at the iteration along the middle dimension, from operands[first]
@@ -149,9 +149,9 @@ static void start_at_iteration(MicroBatchEmitter *self, const MicroBatchBlock *b
 
 int32_t micro_batch_cut(MicroBatchEmitter *self, const MicroBatchBlock *block, int32_t value,
                         MicroBatchState state) {
-    IrShape whole = *micro_batch_shape_of(self, block, value);
-    IrShape stack = micro_batch_stack_shape(self, &whole, state), one = opened_shape(self, &whole, state, 1);
-    IrShape part = micro_batch_part_shape(self, &whole, state);
+    IrShape full = *micro_batch_shape_of(self, block, value);
+    IrShape stack = micro_batch_stack_shape(self, &full, state), one = opened_shape(self, &full, state, 1);
+    IrShape part = micro_batch_part_shape(self, &full, state);
     IrAttributes *attributes = ARENA_ARRAY(self->arena, IrAttributes, 1);
     int32_t operands[IR_MAX_RANK + 3];
     if (self->arena->failed) return 0;
@@ -164,8 +164,8 @@ int32_t micro_batch_cut(MicroBatchEmitter *self, const MicroBatchBlock *block, i
 }
 
 int32_t micro_batch_stack(MicroBatchEmitter *self, const MicroBatchBlock *block, int32_t stack, int32_t part,
-                          const IrShape *whole, MicroBatchState state) {
-    IrShape one = opened_shape(self, whole, state, 1), shape = *micro_batch_shape_of(self, block, stack);
+                          const IrShape *full, MicroBatchState state) {
+    IrShape one = opened_shape(self, full, state, 1), shape = *micro_batch_shape_of(self, block, stack);
     int32_t operands[IR_MAX_RANK + 4];
     operands[0] = stack;
     operands[1] = reshape(self, block, part, &one);

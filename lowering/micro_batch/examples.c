@@ -10,7 +10,7 @@ AmStatus micro_batch_check_operators(const MicroBatchRewrite *rewrite, AmError *
     for (int32_t i = 0; i < rewrite->rules->entry_count; i++) {
         const IrInstruction *instruction = &rewrite->module->instructions[i];
         if (!micro_batch_is_written(rewrite, i)) continue;
-        if (rewrite->takes_whole[i])
+        if (rewrite->takes_full[i])
             return micro_batch_refuse(rewrite, i, "mixes examples, and each micro-batch has only its own",
                                       NULL, error);
         bool is_sum = instruction->opcode == IR_DOT || instruction->opcode == IR_CONVOLUTION ||
@@ -86,7 +86,7 @@ static AmStatus check_operands(const Examples *self, int32_t i, AmError *error) 
     return AM_OK;
 }
 
-/* Checks the parts that are cut out of a whole value: of data or of what no input gives. *dimension becomes
+/* Checks the parts that are cut out of a full value: of data or of what no input gives. *dimension becomes
  * that of the examples of data. */
 static AmStatus check_cuts(const Examples *self, int32_t i, int32_t *dimension, AmError *error) {
     const MicroBatchRewrite *rewrite = self->rewrite;
@@ -94,7 +94,7 @@ static AmStatus check_cuts(const Examples *self, int32_t i, int32_t *dimension, 
     for (int32_t c = rewrite->first_copy[i]; c >= 0; c = rewrite->copies[c].next) {
         const MicroBatchCopy *copy = &rewrite->copies[c];
         if (copy->state.kind != TIME_SPLIT || copy->is_made) continue;
-        if (micro_batch_state(rewrite, i, copy->leaf)->kind != TIME_WHOLE) continue;
+        if (micro_batch_state(rewrite, i, copy->leaf)->kind != TIME_FULL) continue;
         bool is_other = !dimension || rewrite->reads_whole[i] || copy->state.unit != 1 ||
                         (*dimension >= 0 && *dimension != copy->state.dimension);
         if (is_other)

@@ -22,7 +22,7 @@ static const char *const batch_statistics = "batch_statistics_per_micro_batch";
 bool micro_batch_in_loop(const MicroBatchRewrite *self, int32_t i) {
     if (rules_loop(self->rules, i)) return self->is_split[self->rules->loop_of[i]];
     for (int32_t s = self->first_state[i]; s < self->first_state[i + 1]; s++)
-        if (self->states[s].kind != TIME_WHOLE) return true;
+        if (self->states[s].kind != TIME_FULL) return true;
     return false;
 }
 
@@ -156,7 +156,7 @@ static int32_t loops_before(const MicroBatchRewrite *self, int32_t i, const Inpu
         return 0;
     switch (micro_batch_state(self, producer, input->leaf)->kind) {
     case TIME_SPLIT: {
-        bool is_later = self->has_weight[producer] && (self->takes_whole[i] || is_apart(self, i, producer));
+        bool is_later = self->has_weight[producer] && (self->takes_full[i] || is_apart(self, i, producer));
         return micro_batch_level(self, producer) + is_later;
     }
     case TIME_PARTIAL: return micro_batch_level(self, producer) + !self->keeps_partial[i];
@@ -212,8 +212,8 @@ static bool postpone_forward(const Levels *levels) {
         int32_t *own = &needed[micro_batch_component(self, i)];
         for (int32_t k = levels->first_input[i]; k < levels->first_input[i + 1]; k++) {
             int32_t producer = levels->inputs[k].producer;
-            bool is_whole = micro_batch_state(self, producer, levels->inputs[k].leaf)->kind == TIME_WHOLE;
-            int32_t loops = is_whole ? self->loops_before[producer] : micro_batch_level(self, producer);
+            bool is_full = micro_batch_state(self, producer, levels->inputs[k].leaf)->kind == TIME_FULL;
+            int32_t loops = is_full ? self->loops_before[producer] : micro_batch_level(self, producer);
             if (!self->has_weight[producer] && loops > *own) *own = loops;
         }
     }
@@ -263,7 +263,7 @@ static int32_t cause_of_input(const MicroBatchRewrite *self, const Recurrence *r
         micro_batch_in_loop(self, producer) && micro_batch_component(self, producer) == recurrence->component;
     switch (micro_batch_state(self, producer, input->leaf)->kind) {
     case TIME_PARTIAL: return is_own && !self->keeps_partial[i] ? producer : -1;
-    case TIME_SPLIT: return is_own && self->takes_whole[i] ? i : -1;
+    case TIME_SPLIT: return is_own && self->takes_full[i] ? i : -1;
     default: return recurrence->cause[producer];
     }
 }
@@ -299,7 +299,7 @@ static AmStatus find_recurrence(const Levels *levels, Recurrence *recurrence, Am
 static AmStatus estimate(MicroBatchRewrite *self, const Recurrence *recurrence, AmError *error) {
     int32_t cause = recurrence->found;
     bool is_allowed = self->settings.relaxations >> RELAXATION_BATCH_STATISTICS_PER_MICRO_BATCH & 1;
-    if (self->takes_whole[cause])
+    if (self->takes_full[cause])
         return micro_batch_refuse(self, cause, "needs all examples of the batch at once", NULL, error);
     if (!is_allowed || self->estimating >= 0)
         return micro_batch_refuse(
@@ -312,7 +312,7 @@ static AmStatus estimate(MicroBatchRewrite *self, const Recurrence *recurrence, 
                           micro_batch_component(self, i) == recurrence->component &&
                           micro_batch_state(self, i, 0)->kind == TIME_PARTIAL && !rules_loop(self->rules, i);
         bool is_of_conditional = self->reader_conditional[i] >= 0 || rules_conditional(self->rules, i);
-        if (from >= 0 && (self->takes_whole[from] || rules_loop(self->rules, i) || is_of_conditional))
+        if (from >= 0 && (self->takes_full[from] || rules_loop(self->rules, i) || is_of_conditional))
             continue;
         if (is_own_sum && micro_batch_state(self, i, 0)->reduction != SBP_ADD) continue;
         self->is_estimated[i] = from >= 0 || is_own_sum;

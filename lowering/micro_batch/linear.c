@@ -50,17 +50,17 @@ static bool widens(const MicroBatchRewrite *self, const IrInstruction *instructi
 bool micro_batch_is_linear(const MicroBatchRewrite *self, int32_t i, SbpReduction *reduction) {
     const IrInstruction *instruction = &self->module->instructions[i];
     Linearity linearity = linearity_of(self->module, instruction);
-    uint32_t whole;
+    uint32_t replicated;
     if (linearity == LINEARITY_NONE) return false; /* more operands than bits among them */
     OperandKinds kinds = classify_operands(self, instruction, i);
     bool is_product = linearity == LINEARITY_MULTIPLIES || linearity == LINEARITY_SCALES;
     if (kinds.is_mixed || kinds.split || (is_product && micro_batch_in_entry(self, i))) return false;
     *reduction = kinds.reduction;
     if (kinds.reduction == SBP_ADD && widens(self, instruction)) return true;
-    if (linearity_carries(self->module, instruction, linearity, kinds.partial, reduction, &whole))
+    if (linearity_carries(self->module, instruction, linearity, kinds.partial, reduction, &replicated))
         return true;
     *reduction = kinds.reduction;
     return kinds.reduction == SBP_ADD && kinds.zero != 0 &&
            linearity_carries(self->module, instruction, linearity, kinds.partial | kinds.zero, reduction,
-                             &whole);
+                             &replicated);
 }

@@ -1,13 +1,13 @@
 /* The rewrite of one module into micro-batches: states, levels, demands. Private to this folder.
  *
- * Over time a value is whole (the same in every iteration), split (each iteration has its
+ * Over time a value is full (the same in every iteration), split (each iteration has its
  * part) or partial (the iterations' values are to be combined). Micro-batch m of a
  * dimension of n = rows * unit elements is every M-th row:
  *
  *     element index e belongs to micro-batch (e / unit) mod M
  *
  * so that a shard of the batch on a device holds a part of every micro-batch.
- * In row-major order the same holds of the index of the whole array with
+ * In row-major order the same holds of the index of the full array with
  * unit * (product of the minor dimensions), which a reshape keeps.
  */
 #ifndef LOWERING_MICRO_BATCH_MICRO_BATCH_REWRITE_H
@@ -18,14 +18,14 @@
 /* Loops one after another at most; each waits for sums of those before it. */
 #define TIME_MOST_LEVELS 16
 
-typedef enum MicroBatchKind { TIME_WHOLE, TIME_SPLIT, TIME_PARTIAL } MicroBatchKind;
+typedef enum MicroBatchKind { TIME_FULL, TIME_SPLIT, TIME_PARTIAL } MicroBatchKind;
 
 typedef struct MicroBatchState {
     MicroBatchKind kind;
     int32_t dimension;      /* TIME_SPLIT */
     int64_t unit;           /* TIME_SPLIT */
     SbpReduction reduction; /* TIME_PARTIAL */
-    bool is_zero; /* TIME_WHOLE: an array of a loop that is zero as far as is known: any state fits */
+    bool is_zero; /* TIME_FULL: an array of a loop that is zero as far as is known: any state fits */
 } MicroBatchState;
 
 static inline bool micro_batch_equal(MicroBatchState a, MicroBatchState b) {
@@ -33,13 +33,13 @@ static inline bool micro_batch_equal(MicroBatchState a, MicroBatchState b) {
            a.is_zero == b.is_zero;
 }
 
-/* A copy of a whole value that a loop makes for itself: its micro-batch's part
- * (TIME_SPLIT), or all of it (TIME_WHOLE). */
+/* A copy of a full value that a loop makes for itself: its micro-batch's part
+ * (TIME_SPLIT), or all of it (TIME_FULL). */
 typedef struct MicroBatchCopy {
     int32_t next; /* of the same value, or -1 */
     int32_t leaf;
     MicroBatchState state;
-    bool is_made;    /* by its operator, on its micro-batch alone; else cut out of the whole value */
+    bool is_made;    /* by its operator, on its micro-batch alone; else cut out of the full value */
     int32_t factor;  /* that the operator splits then, or -1 */
     uint32_t levels; /* bits: loops that make it */
     int32_t value;   /* while a loop is written */
@@ -57,7 +57,7 @@ typedef struct MicroBatchRewrite {
     MicroBatchState *states;
     int8_t *factor;              /* [instruction]: that it splits, -1 none */
     bool *keeps_partial;         /* [instruction]: uses partial operands without a reduction */
-    bool *takes_whole;           /* [instruction]: takes split operands whole */
+    bool *takes_full;            /* [instruction]: takes split operands in full */
     bool *is_split;              /* [planned loop]: runs in the iterations */
     bool *has_weight;            /* [instruction of the entry]: depends on a weight */
     bool cuts_equal_data;        /* also data whose first dimension has the size of the batch */
@@ -69,7 +69,7 @@ typedef struct MicroBatchRewrite {
     /* levels.c, by instruction of the entry */
     int32_t *component;    /* union-find of values that must be in one loop */
     int32_t *level;        /* [component's representative]: its loop */
-    int32_t *loops_before; /* whole values: loops that must be over before */
+    int32_t *loops_before; /* full values: loops that must be over before */
     bool *is_estimated;    /* relaxed: a loop computes with its own estimate of it */
     int32_t estimating;    /* the component that may, or -1 */
     /* demand.c */
@@ -85,7 +85,7 @@ typedef struct MicroBatchRewrite {
 } MicroBatchRewrite;
 
 typedef enum MicroBatchNeed {
-    TIME_NEED_WHOLE = 1,   /* its whole value, outside the loops or whole in a region */
+    TIME_NEED_FULL = 1,    /* its full value, outside the loops or in full in a region */
     TIME_NEED_STACKED = 2, /* the parts of all iterations, put together after its loop */
     TIME_NEED_AVERAGE = 4  /* the mean of the loop's estimates, after it */
 } MicroBatchNeed;

@@ -85,7 +85,7 @@ static AmStatus make_rewrite(MicroBatchRewrite **rewrite, Arena *arena, const Pl
                                 .states = ARENA_ARRAY(arena, MicroBatchState, states + 1),
                                 .factor = ARENA_ARRAY(arena, int8_t, count + 1),
                                 .keeps_partial = ARENA_ARRAY(arena, bool, count + 1),
-                                .takes_whole = ARENA_ARRAY(arena, bool, count + 1),
+                                .takes_full = ARENA_ARRAY(arena, bool, count + 1),
                                 .is_split = ARENA_ARRAY(arena, bool, rules->loop_count + 1),
                                 .has_weight = ARENA_ARRAY(arena, bool, count + 1),
                                 .reader_loop = ARENA_ARRAY(arena, int32_t, count + 1),
@@ -132,7 +132,7 @@ static bool rounds_sums(const MicroBatchRewrite *rewrite) {
     for (int32_t i = 0; i < rewrite->rules->entry_count; i++) {
         const MicroBatchState *state = micro_batch_state(rewrite, i, 0);
         bool is_sum = state->kind == TIME_PARTIAL && state->reduction == SBP_ADD;
-        if (is_sum && rewrite->needs[i] & TIME_NEED_WHOLE &&
+        if (is_sum && rewrite->needs[i] & TIME_NEED_FULL &&
             micro_batch_rounds_sum(rewrite, rewrite->module->instructions[i].shape.type))
             return true;
     }
@@ -146,7 +146,7 @@ static AmStatus check_data(const MicroBatchRewrite *rewrite, AmError *error) {
         if (!micro_batch_is_written(rewrite, i) || rewrite->has_weight[i]) continue;
         const IrShape *shape = &rewrite->module->instructions[i].shape;
         bool is_array = shape->type == DTYPE_TUPLE || shape->rank > 0;
-        if (rewrite->takes_whole[i] || (is_array && micro_batch_state(rewrite, i, 0)->kind == TIME_PARTIAL))
+        if (rewrite->takes_full[i] || (is_array && micro_batch_state(rewrite, i, 0)->kind == TIME_PARTIAL))
             return micro_batch_refuse(rewrite, i, "combines examples of the data", NULL, error);
     }
     return AM_OK;

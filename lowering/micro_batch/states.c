@@ -1,7 +1,7 @@
 /* States over time, forward from the data's batch dimensions.
  *
  * An operator with split operands splits their common factor; replicated operands are sliced to
- * match, which costs nothing. Without a common factor it uses its operands whole: data are whole
+ * match, which costs nothing. Without a common factor it uses its operands in full: data are full
  * before the iterations, and the parts of other values are concatenated after them (levels.c
  * decides whether that is in time). Partial sums are reduced at their definition, unless their only
  * user is linear and no larger. In the body of a loop no sum can be reduced, so that every user of
@@ -16,7 +16,7 @@
 /* The limit of visited instructions in the fixed points of loops, per instruction of the module. */
 #define STEPS_PER_INSTRUCTION 64
 
-static const MicroBatchState whole = {.kind = TIME_WHOLE};
+static const MicroBatchState full = {.kind = TIME_FULL};
 
 bool micro_batch_forwards_values(const MicroBatchRewrite *self, int32_t i) {
     IrOpcode opcode = self->module->instructions[i].opcode;
@@ -204,8 +204,8 @@ static AmStatus find_state(MicroBatchRewrite *self, int32_t i, AmError *error) {
     bool in_entry = micro_batch_in_entry(self, i);
     SbpReduction reduction;
     self->factor[i] = -1;
-    self->keeps_partial[i] = self->takes_whole[i] = false;
-    for (int32_t s = self->first_state[i]; s < self->first_state[i + 1]; s++) self->states[s] = whole;
+    self->keeps_partial[i] = self->takes_full[i] = false;
+    for (int32_t s = self->first_state[i]; s < self->first_state[i + 1]; s++) self->states[s] = full;
     if (operands.has_partial && !(in_entry && operands.has_split) && (!in_entry || is_private(self, i)) &&
         micro_batch_is_linear(self, i, &reduction)) {
         self->keeps_partial[i] = true;
@@ -215,11 +215,11 @@ static AmStatus find_state(MicroBatchRewrite *self, int32_t i, AmError *error) {
     if (operands.has_partial && !in_entry)
         return micro_batch_refuse(self, i, "needs a sum over the batch within a loop", NULL, error);
     if (!operands.has_split || split_operator(self, i)) return AM_OK;
-    for (int32_t s = self->first_state[i]; s < self->first_state[i + 1]; s++) self->states[s] = whole;
+    for (int32_t s = self->first_state[i]; s < self->first_state[i + 1]; s++) self->states[s] = full;
     self->factor[i] = -1;
     if (!in_entry)
         return micro_batch_refuse(self, i, "needs all examples of the batch within a loop", NULL, error);
-    self->takes_whole[i] = true;
+    self->takes_full[i] = true;
     return AM_OK;
 }
 
@@ -251,12 +251,12 @@ static void set_leaf(MicroBatchRewrite *self, const PlannedLoop *loop, int32_t l
 static bool join_states(const MicroBatchRewrite *self, const LoopLeaf *leaf, MicroBatchState *now,
                         MicroBatchState next) {
     if (micro_batch_equal(*now, next)) return true;
-    bool stays_whole = now->kind == TIME_WHOLE && next.kind == TIME_WHOLE;
+    bool stays_full = now->kind == TIME_FULL && next.kind == TIME_FULL;
     bool becomes_sum = now->is_zero && next.kind == TIME_PARTIAL && next.reduction == SBP_ADD;
-    if (stays_whole) *now = whole;
-    else if ((now->kind == TIME_WHOLE && next.kind == TIME_SPLIT) || becomes_sum) *now = next;
-    else if (now->kind == TIME_PARTIAL) return next.kind == TIME_WHOLE && is_zero(self, leaf->next);
-    else return now->kind == TIME_SPLIT && next.kind == TIME_WHOLE;
+    if (stays_full) *now = full;
+    else if ((now->kind == TIME_FULL && next.kind == TIME_SPLIT) || becomes_sum) *now = next;
+    else if (now->kind == TIME_PARTIAL) return next.kind == TIME_FULL && is_zero(self, leaf->next);
+    else return now->kind == TIME_SPLIT && next.kind == TIME_FULL;
     return true;
 }
 
@@ -266,13 +266,13 @@ static AmStatus find_loop_states(MicroBatchRewrite *self, const PlannedLoop *loo
     if (!now) return am_fail_memory(error, loop->leaf_count);
     for (int32_t l = 0; l < loop->leaf_count; l++) {
         now[l] = *micro_batch_state(self, loop->leaves[l].initial, loop->leaves[l].initial_leaf);
-        if (in_entry && now[l].kind == TIME_PARTIAL) now[l] = whole;
+        if (in_entry && now[l].kind == TIME_PARTIAL) now[l] = full;
         const LoopLeaf *leaf = &loop->leaves[l];
-        if (now[l].kind == TIME_WHOLE)
+        if (now[l].kind == TIME_FULL)
             now[l].is_zero = leaf->initial_leaf == 0 &&
                              self->module->instructions[leaf->initial].shape.type != DTYPE_TUPLE &&
                              rule_is_identity(self->module, leaf->initial, SBP_ADD);
-        is_split |= now[l].kind != TIME_WHOLE;
+        is_split |= now[l].kind != TIME_FULL;
     }
     self->is_split[loop - self->rules->loops] = is_split;
     while (changed) {
@@ -291,7 +291,7 @@ static AmStatus find_loop_states(MicroBatchRewrite *self, const PlannedLoop *loo
     }
     TRY(find_states_of(self, loop->condition, error));
     int32_t root = self->rules->alias[self->module->computations[loop->condition].root];
-    if (is_split && micro_batch_state(self, root, 0)->kind != TIME_WHOLE)
+    if (is_split && micro_batch_state(self, root, 0)->kind != TIME_FULL)
         return micro_batch_refuse(self, loop->instruction, "ends by a condition on the batch", NULL, error);
     for (int32_t l = 0; l < loop->leaf_count; l++) set_leaf(self, loop, l, now[l], true);
     return AM_OK;
