@@ -113,7 +113,7 @@ static bool show_limit(const char *model, double gigaflops, double gigabytes) {
     Arena arena = {0};
     double flops = 0, bytes = 0;
     if (!zoo_paths(model, binary, roles) || plan_context_read(&context, binary, roles, &error) != AM_OK ||
-        plan_lower_whole(&program, &arena, context, &error) != AM_OK) {
+        plan_lower_one_device(&program, &arena, context, &error) != AM_OK) {
         fprintf(stderr, "%s: %s\n", model, error.text);
         return false;
     }

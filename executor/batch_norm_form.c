@@ -3,7 +3,7 @@
 
 #include "executor/array/strided.h"
 
-AmStatus batch_norm_form_read(BatchNormForm *form, const KernelCall *call, int32_t operands, uint32_t whole,
+AmStatus batch_norm_form_read(BatchNormForm *form, const KernelCall *call, int32_t operands, uint32_t like_x,
                               int32_t results, AmError *error) {
     const IrShape *x = call->operand_shapes[0];
     const IrOptions *options = call->instruction->attributes->options;
@@ -13,7 +13,7 @@ AmStatus batch_norm_form_read(BatchNormForm *form, const KernelCall *call, int32
         return kernel_call_refuse(call, "not with these operands", error);
     const IrShape vector = {.type = x->type, .rank = 1, .dimensions = x->dimensions + d};
     for (int32_t k = 0; k < operands; k++)
-        if (!ir_shape_equal(call->operand_shapes[k], whole >> k & 1 ? x : &vector))
+        if (!ir_shape_equal(call->operand_shapes[k], like_x >> k & 1 ? x : &vector))
             return kernel_call_refuse(call, "its operands do not fit together", error);
     for (int32_t k = 0; k < results; k++)
         if (!ir_shape_equal(call->result_shapes[k], k == 0 ? x : &vector))
@@ -23,6 +23,6 @@ AmStatus batch_norm_form_read(BatchNormForm *form, const KernelCall *call, int32
                             .inner = strided_elements(x->dimensions + d + 1, x->rank - (int32_t)d - 1),
                             .type = x->type,
                             .epsilon = options->epsilon,
-                            .has_gradient = whole >> 4 & 1};
+                            .has_gradient = like_x >> 4 & 1};
     return AM_OK;
 }

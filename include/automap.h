@@ -319,7 +319,7 @@ typedef struct AmPlanParameter {
     int32_t number;
     const char *path, *type, *role;
     int32_t rank;
-    const int64_t *dimensions; /* [rank], of the whole tensor */
+    const int64_t *dimensions; /* [rank], of the global tensor */
     int32_t stage;             /* that holds it */
     const char *sharding;      /* "[data,-,data+model]": axes by dimension, '-' for none */
     const char *const *axes;   /* [rank]: "data", "data+model", or "" */

@@ -33,7 +33,7 @@ AmStatus report_lower(Text *text, const ReportCall *call, AmError *error) {
     AmStatus status;
     if (!plan) return am_fail(error, AM_ERROR_USAGE, "", "plan: not set (expected a plan file or none)");
     TRY(report_read_module(&context, call, 0, error));
-    if (strcmp(plan, "none") == 0) TRY_OR_FAIL(plan_lower_whole(&program, &arena, context, error));
+    if (strcmp(plan, "none") == 0) TRY_OR_FAIL(plan_lower_one_device(&program, &arena, context, error));
     else TRY_OR_FAIL(lower_plan(&program, &arena, &root, context, call, error));
     if (call->format != AM_FORMAT_JSON) {
         program_print(text, program);

@@ -44,7 +44,7 @@ DecisionPlan decision_plan_open(void) {
     return plan;
 }
 
-bool decision_plan_is_whole(const Decisions *decisions, const DecisionPlan *plan) {
+bool decision_plan_is_complete(const Decisions *decisions, const DecisionPlan *plan) {
     for (int32_t i = 0; i < decisions->count; i++)
         if (plan->choice[i] == DECISION_OPEN) return false;
     return true;
@@ -117,7 +117,7 @@ static DecisionMemo *find(DecisionMeter *meter, const DecisionPlan *plan) {
 }
 
 static void keep_better(DecisionMeter *meter, const DecisionPlan *plan, double seconds) {
-    if (seconds >= meter->best || !decision_plan_is_whole(meter->decisions, plan) ||
+    if (seconds >= meter->best || !decision_plan_is_complete(meter->decisions, plan) ||
         !decision_plan_fits(meter->decisions, plan))
         return;
     ARENA_RESERVE(&meter->arena, meter->improvements, meter->improvement_count, meter->improvement_capacity);

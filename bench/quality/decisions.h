@@ -49,7 +49,7 @@ typedef struct DecisionPlan {
 } DecisionPlan;
 
 DecisionPlan decision_plan_open(void);
-bool decision_plan_is_whole(const Decisions *decisions, const DecisionPlan *plan);
+bool decision_plan_is_complete(const Decisions *decisions, const DecisionPlan *plan);
 /* Returns the seconds, without charge; an edge counts when both its decisions are taken. */
 double decision_plan_seconds(const Decisions *decisions, const DecisionPlan *plan);
 /* Returns the bytes in sum, open decisions by their least: a plan above `memory` cannot be completed. */

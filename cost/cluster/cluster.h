@@ -53,7 +53,7 @@ typedef struct ClusterDeviceType {
 typedef struct ClusterLink {
     const char *name;
     double bytes_per_second, latency_seconds;
-    ClusterCurve efficiency;                  /* over bytes of the whole tensor that is moved */
+    ClusterCurve efficiency;                  /* over bytes of the global tensor that is moved */
     const struct OperatorCurves *collectives; /* measured ones among the devices of a server; or NULL */
 } ClusterLink;
 

@@ -2,7 +2,7 @@
  *
  * Algorithms send along the links of the cluster's graph (collective_pattern.h), all groups of a
  * partition at once, and the fastest one is taken (collective_algorithms.h). If servers are trees of
- * equal links of rate B, the graph gives, with n devices, S bytes of whole tensor, m servers of g:
+ * equal links of rate B, the graph gives, with n devices, S bytes of global tensor, m servers of g:
  *   all_reduce      2(n-1) a + 2(n-1)/n S/B       ring
  *                   2 log2(n) a + 2(n-1)/n S/B    halving and doubling
  *                   2(g-1)/g S/B_in + 2(m-1)/m S/B_out,  2(g-1) a_in + 2(m-1) a_out

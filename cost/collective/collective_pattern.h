@@ -1,7 +1,7 @@
 /* Communication patterns: the building blocks of collective algorithms.
  *
  * One round of a pattern, for a group of n devices in m parts (servers, or islands of one server)
- * with g in each, S bytes of whole tensor; fractions of S cross a link:
+ * with g in each, S bytes of global tensor; fractions of S cross a link:
  *   ring           each to the next, (n-1)/n; n-1 messages. Reduces and scatters, or gathers.
  *   rings          the same around r rings without a common link, both ways, (n-1)/n 1/2r each
  *   halving        log2 n exchanges with the device at distance 1, 2, 4 .. , of 1/2, 1/4 ..

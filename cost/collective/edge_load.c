@@ -126,13 +126,14 @@ void edge_loads_clear(EdgeLoads *self) {
     self->touched_count = self->way_count = self->way_edge_count = self->next_way = 0;
 }
 
-double edge_terms_seconds(const EdgeTerm *terms, int32_t count, double bytes, double whole,
+double edge_terms_seconds(const EdgeTerm *terms, int32_t count, double bytes, double tensor_bytes,
                           const Cluster *cluster, int32_t *worst) {
     double slowest = 0;
     *worst = -1;
     for (int32_t k = 0; k < count; k++) {
         const ClusterLink *link = &cluster->links[terms[k].link];
-        double seconds = terms[k].seconds_per_byte * bytes / cluster_efficiency(&link->efficiency, whole);
+        double seconds =
+            terms[k].seconds_per_byte * bytes / cluster_efficiency(&link->efficiency, tensor_bytes);
         if (*worst >= 0 && seconds <= slowest) continue;
         slowest = seconds;
         *worst = k;
@@ -141,9 +142,9 @@ double edge_terms_seconds(const EdgeTerm *terms, int32_t count, double bytes, do
 }
 
 void edge_terms_describe(Text *text, const EdgeTerm *terms, int32_t count, int32_t messages, double latency,
-                         double bytes, double whole, const Cluster *cluster) {
+                         double bytes, double tensor_bytes, const Cluster *cluster) {
     int32_t worst;
-    double seconds = edge_terms_seconds(terms, count, bytes, whole, cluster, &worst);
+    double seconds = edge_terms_seconds(terms, count, bytes, tensor_bytes, cluster, &worst);
     text_append(text, ": %d message%s, ", messages, messages == 1 ? "" : "s");
     text_append_seconds(text, latency);
     if (worst >= 0) {
@@ -155,7 +156,8 @@ void edge_terms_describe(Text *text, const EdgeTerm *terms, int32_t count, int32
         text_append_bytes_size(text, term->seconds_per_byte * rate * bytes);
         text_append_string(text, " at ");
         text_append_bytes_size(text, rate);
-        text_append(text, "/s x %.3g, ", cluster_efficiency(&cluster->links[term->link].efficiency, whole));
+        text_append(text, "/s x %.3g, ",
+                    cluster_efficiency(&cluster->links[term->link].efficiency, tensor_bytes));
         text_append_seconds(text, seconds);
     }
     text_append_string(text, "\n");

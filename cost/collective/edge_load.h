@@ -58,13 +58,13 @@ void edge_loads_forget(EdgeLoads *self);
 /* Forgets everything. */
 void edge_loads_clear(EdgeLoads *self);
 
-/* Returns the seconds of the slowest term for `bytes`; `*worst` is its number (-1 without terms). `whole`:
- * the size at which efficiencies are taken. */
-double edge_terms_seconds(const EdgeTerm *terms, int32_t count, double bytes, double whole,
+/* Returns the seconds of the slowest term for `bytes`; `*worst` is its number (-1 without terms).
+ * `tensor_bytes`: the size at which efficiencies are taken. */
+double edge_terms_seconds(const EdgeTerm *terms, int32_t count, double bytes, double tensor_bytes,
                           const Cluster *cluster, int32_t *worst);
 
 /* Ends a line with that: messages, their latency, the busiest link with its load, rate and efficiency. */
 void edge_terms_describe(Text *text, const EdgeTerm *terms, int32_t count, int32_t messages, double latency,
-                         double bytes, double whole, const Cluster *cluster);
+                         double bytes, double tensor_bytes, const Cluster *cluster);
 
 #endif

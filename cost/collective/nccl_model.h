@@ -3,7 +3,7 @@
  *
  * For every algorithm (ring, tree) and protocol (LL, LL128, Simple)
  *     seconds = latency + S / bandwidth
- * The least counts. There are n devices in m servers of g, and the whole tensor has S bytes:
+ * The least counts. There are n devices in m servers of g, and the global tensor has S bytes:
  *   ring latency    base + (steps - crossing) hop_inside + crossing hop_network,
  *                   steps 2(n-1), of which 2(m-1) cross; half of both for reduce_scatter and all_gather
  *   tree latency    base + 2 ((g-1) hop_inside + log2(m) hop_network)      (all_reduce only)

@@ -6,7 +6,7 @@
  *   + max over directed edges of load / (B efficiency).
  * The bytes that leave a server over one link are added up, and both directions of a link are
  * independent. Ranks on one device of the cluster use no link between each other. A link's
- * efficiency is taken at the bytes of the whole value, as for collectives (collective.c).
+ * efficiency is taken at the bytes of the global value, as for collectives (collective.c).
  */
 #include "cost/collective/transfer_price.h"
 
@@ -47,7 +47,7 @@ static AmStatus load_edges(TransferLoads *self, Arena *arena, const Cluster *clu
     return arena->failed ? am_fail_memory(error, count) : AM_OK;
 }
 
-static double whole_bytes(const ProgramTransfer *transfer) {
+static double global_bytes(const ProgramTransfer *transfer) {
     return larger((double)ir_shape_bytes(transfer->shape), 1);
 }
 
@@ -60,7 +60,7 @@ AmStatus transfer_price(TransferPrice *price, Arena *arena, const Cluster *clust
     TRY(load_edges(&all, arena, cluster, transfer, device_of, error));
     price->bytes = all.bytes;
     price->seconds = all.latency + edge_terms_seconds(all.loads.terms, all.loads.term_count, 1,
-                                                      whole_bytes(transfer), cluster, &worst);
+                                                      global_bytes(transfer), cluster, &worst);
     arena_release(arena, mark);
     return AM_OK;
 }
@@ -72,7 +72,7 @@ AmStatus transfer_describe(Text *text, Arena *arena, const Cluster *cluster, con
     TRY(load_edges(&all, arena, cluster, transfer, device_of, error));
     text_append_string(text, "  point to point");
     edge_terms_describe(text, all.loads.terms, all.loads.term_count, all.messages, all.latency, 1,
-                        whole_bytes(transfer), cluster);
+                        global_bytes(transfer), cluster);
     arena_release(arena, mark);
     return AM_OK;
 }

@@ -78,7 +78,7 @@ void attention_work(AttentionWork *work, const Program *region) {
     work->is_causal = has_causal_mask(region);
 }
 
-void attention_work_whole(AttentionWork *work, const IrModule *module, int32_t fusion) {
+void attention_work_unsharded(AttentionWork *work, const IrModule *module, int32_t fusion) {
     const IrComputation *body = &module->computations[module->instructions[fusion].called[0]];
     double largest = 0;
     int32_t products = 0;

@@ -19,7 +19,7 @@ typedef struct AttentionWork {
 /* Finds the work of a region that is computed by blocks (ProgramRegions.in_blocks). */
 void attention_work(AttentionWork *work, const Program *region);
 /* Finds the work of a fused attention of a module, on one device. Keys may be masked: is_causal is set. */
-void attention_work_whole(AttentionWork *work, const IrModule *module, int32_t fusion);
+void attention_work_unsharded(AttentionWork *work, const IrModule *module, int32_t fusion);
 /* Returns the seconds after the launch on a device with this peak, for 16-bit types and known rows. */
 double attention_work_seconds(const AttentionWork *work, const MeasuredDevice *device, double peak);
 

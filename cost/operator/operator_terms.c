@@ -8,7 +8,7 @@
  * classes of their own or are rounded after each operator, which costs "cheap_bf16" - "cheap".
  *
  * A step of a row group takes the time of as many arrays as there are blocks, each of a block's size, and
- * the difference for values of whole arrays that only memory holds.
+ * the difference for values of global arrays that only memory holds.
  */
 #include "cost/operator/operator_terms.h"
 

@@ -273,7 +273,7 @@ AmStatus sharding_graph_set_seconds(const ShardingGraphComputing *self, Arena *a
                                       : 0;
         double launching = launches[n] * self->type->kernel_launch_seconds;
         AttentionWork attention;
-        if (kind == ATTENTION) attention_work_whole(&attention, model->context->canonical, i);
+        if (kind == ATTENTION) attention_work_unsharded(&attention, model->context->canonical, i);
         for (int32_t label = 0; label < node->label_count; label++)
             seconds[label] =
                 (float)(label_seconds(self, i, label, kind, size, &attention) * self->times[i] + launching);

@@ -29,7 +29,7 @@ typedef struct ReshardCosts {
     int32_t axis_count;         /* mesh axes of more than one device */
     int32_t axes[RESHARD_AXES]; /* which they are */
     int32_t sizes[RESHARD_AXES];
-    /* Seconds per byte of the whole tensor; INFINITY: unreachable. [1]: sums are moved in elements
+    /* Seconds per byte of the global tensor; INFINITY: unreachable. [1]: sums are moved in elements
      * of twice the size, as for 16-bit products. Row and column RESHARD_ANY are 0. */
     float seconds[2][RESHARD_STATES + 1][RESHARD_STATES + 1];
 } ReshardCosts;

@@ -38,7 +38,7 @@ typedef struct ShardingGraphEdge {
     int32_t producer, reader; /* nodes */
     const ReshardState *produced_states,
         *needed_states; /* [labels of the producer], [labels of the reader] */
-    float scale;        /* bytes of the whole tensor, times runs */
+    float scale;        /* bytes of the global tensor, times runs */
     float share;        /* fraction of that cost, if other readers share it; 1: the only reader */
     bool is_f32_sum;    /* sums are moved in elements of twice the size */
 } ShardingGraphEdge;

@@ -15,7 +15,7 @@
 
 typedef struct CollectivePrice {
     int64_t count;       /* in a loop every time counts */
-    double tensor_bytes; /* of the whole tensors */
+    double tensor_bytes; /* of the global tensors */
     double sent_bytes;   /* that each device sends */
     double seconds;
 } CollectivePrice;
@@ -41,7 +41,7 @@ typedef struct StepCost {
     ExecutedStep executed; /* which it is, and how often it runs */
     double seconds;        /* on the slowest device, or in the slowest group */
     double flops;          /* 0 for collectives */
-    double bytes;          /* through memory; of collectives the whole tensor */
+    double bytes;          /* through memory; of collectives the global tensor */
     bool is_collective;
     ProgramCollectiveKind kind; /* collectives only */
     uint32_t axes;              /* that a collective spans */

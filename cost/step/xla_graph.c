@@ -43,10 +43,10 @@ typedef struct GraphBuilder {
     int32_t *in_a_row; /* [value]: operators of a fusion from it to the result */
     int32_t *library;  /* [value]: the last node of its library fusion, or NONE */
     int32_t *seen;     /* [value]: the node that has visited it last */
-    TransposedOperand *known;         /* [value] */
-    int32_t transposed[2];            /* the operands of the product that is added, or NONE */
-    int64_t *whole_bytes, *workspace; /* [value]: xla_partition() */
-    int32_t *queue;                   /* operators that the present node takes in */
+    TransposedOperand *known;          /* [value] */
+    int32_t transposed[2];             /* the operands of the product that is added, or NONE */
+    int64_t *global_bytes, *workspace; /* [value]: xla_partition() */
+    int32_t *queue;                    /* operators that the present node takes in */
     bool *is_queued_in_place;
     int32_t queue_count;
     int32_t *inputs; /* of all nodes */
@@ -175,7 +175,7 @@ static uint64_t order_wanted(const GraphBuilder *self, const ProgramInstruction 
     int8_t order[IR_MAX_RANK];
     if (o > 1 || instruction->kind != PROGRAM_COMPUTE) return 0;
     int32_t rank = program->values[instruction->operands[o]].shape.rank;
-    if (instruction->opcode == IR_CONVOLUTION && self->whole_bytes[instruction->first_result] > 0)
+    if (instruction->opcode == IR_CONVOLUTION && self->global_bytes[instruction->first_result] > 0)
         return GATHERED;
     if (instruction->opcode == IR_CONVOLUTION) {
         const IrConvolution *windows = instruction->attributes->convolution;
@@ -341,7 +341,7 @@ static int64_t buffer_bytes(const GraphBuilder *self, int32_t value) {
     const IrShape *shape =
         &program->values[scatters ? xla_operand(program, instruction, value, 0) : value].shape;
     bool doubles = instruction && self->is_wide[value] && dtype_is_16bit_float(shape->type);
-    int64_t own = self->whole_bytes[value];
+    int64_t own = self->global_bytes[value];
     int64_t bytes = (own > 0 ? own : ir_shape_bytes(shape)) * (doubles ? 2 : 1);
     return (bytes + XLA_ALIGNMENT - 1) / XLA_ALIGNMENT * XLA_ALIGNMENT;
 }
@@ -377,7 +377,7 @@ static AmStatus add_transposes(GraphBuilder *self, const ProgramInstruction *ins
             *node = (XlaNode){.value = known->buffer, .result_count = 1, .input_count = self->input_count};
             graph->value_of[known->buffer] = operand;
             graph->bytes[known->buffer] =
-                number == GATHERED ? xla_whole_bytes(self->program, operand) : buffer_bytes(self, operand);
+                number == GATHERED ? xla_global_bytes(self->program, operand) : buffer_bytes(self, operand);
             graph->node_of[known->buffer] = graph->node_count++;
             const ProgramInstruction *producer = xla_producer(self->program, operand);
             bool is_taken = producer && is_unary(self, producer);
@@ -543,7 +543,7 @@ AmStatus xla_graph(XlaGraph *graph, const Program *original, const XlaPair *pair
                          .in_a_row = ARENA_ARRAY(arena, int32_t, count),
                          .reader = ARENA_ARRAY(arena, int32_t, count),
                          .library = ARENA_ARRAY(arena, int32_t, count),
-                         .whole_bytes = ARENA_ARRAY(arena, int64_t, count),
+                         .global_bytes = ARENA_ARRAY(arena, int64_t, count),
                          .workspace = ARENA_ARRAY(arena, int64_t, count),
                          .queue = ARENA_ARRAY(arena, int32_t, count),
                          .is_queued_in_place = ARENA_ARRAY(arena, bool, count),
@@ -570,7 +570,7 @@ AmStatus xla_graph(XlaGraph *graph, const Program *original, const XlaPair *pair
     for (int32_t k = 0; k < pair_count; k++)
         graph->is_output[program_viewed(original, pairs[k].value)] = true;
     TRY(xla_merge_equal(program, original, graph->is_output, error));
-    TRY(xla_partition(program, graph->is_output, self.whole_bytes, self.workspace, error));
+    TRY(xla_partition(program, graph->is_output, self.global_bytes, self.workspace, error));
     for (int32_t k = 0; k < program->roles->output_count + pair_count; k++) {
         bool is_pair = k >= program->roles->output_count;
         int32_t value = is_pair ? pairs[k - program->roles->output_count].value : program->outputs[k];

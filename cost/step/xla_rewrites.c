@@ -208,7 +208,7 @@ static const IrInstruction *origin_of(const Program *program, int32_t origin) {
 }
 
 /* Returns the shape of which a value is a shard; NULL: it is not known. */
-static const IrShape *whole_shape(const Program *program, int32_t value) {
+static const IrShape *global_shape(const Program *program, int32_t value) {
     const IrInstruction *origin = origin_of(program, program->values[value].origin);
     const IrShape *shape = origin ? &origin->shape : NULL, *shard = &program->values[value].shape;
     if (!shape || shape->type != shard->type || shape->rank != shard->rank) return NULL; /* part of a tuple */
@@ -217,8 +217,8 @@ static const IrShape *whole_shape(const Program *program, int32_t value) {
     return shape;
 }
 
-int64_t xla_whole_bytes(const Program *program, int32_t value) {
-    const IrShape *shape = whole_shape(program, value);
+int64_t xla_global_bytes(const Program *program, int32_t value) {
+    const IrShape *shape = global_shape(program, value);
     return ir_shape_bytes(shape ? shape : &program->values[value].shape);
 }
 
@@ -244,15 +244,15 @@ static bool joins_split(const IrShape *from, const IrShape *to, const IrShape *s
     return false;
 }
 
-/* Returns whether XLA runs a convolution with groups as a whole on each device. */
-static bool runs_whole(const Program *program, const ProgramInstruction *instruction) {
+/* Returns whether XLA runs a convolution with groups unsplit on each device. */
+static bool runs_unsplit(const Program *program, const ProgramInstruction *instruction) {
     const IrInstruction *origin = origin_of(program, instruction->origin);
     if (!origin || origin->opcode != IR_CONVOLUTION) return false;
     const IrConvolution *windows = origin->attributes->convolution;
-    const IrShape *whole = whole_shape(program, instruction->operands[0]);
-    const IrShape *kernel = whole_shape(program, instruction->operands[1]);
-    if (windows->feature_group_count == 1 || !whole || !kernel) return false;
-    int64_t features = whole->dimensions[windows->input_feature];
+    const IrShape *global = global_shape(program, instruction->operands[0]);
+    const IrShape *kernel = global_shape(program, instruction->operands[1]);
+    if (windows->feature_group_count == 1 || !global || !kernel) return false;
+    int64_t features = global->dimensions[windows->input_feature];
     int64_t own = program->values[instruction->operands[0]].shape.dimensions[windows->input_feature];
     int64_t own_kernel =
         program->values[instruction->operands[1]].shape.dimensions[windows->kernel_output_feature];
@@ -321,7 +321,7 @@ AmStatus xla_partition(Program *merged, const bool *is_output, int64_t *bytes, i
         ProgramInstruction *own = &merged->instructions[i];
         int32_t value = own->first_result;
         if (own->kind == PROGRAM_VIEW && !merged->values[value].place) {
-            const IrShape *from = whole_shape(merged, own->operands[0]), *to = whole_shape(merged, value);
+            const IrShape *from = global_shape(merged, own->operands[0]), *to = global_shape(merged, value);
             if (!from || !to || ir_shape_elements(from) != ir_shape_elements(to)) continue;
             if (!joins_split(from, to, &merged->values[own->operands[0]].shape)) continue;
             own->kind = PROGRAM_COLLECTIVE;
@@ -335,7 +335,8 @@ AmStatus xla_partition(Program *merged, const bool *is_output, int64_t *bytes, i
                     is_first &= shape->dimensions[d] == 1;
                 if (!is_first) workspace[value + k] = ir_shape_bytes(shape);
             }
-        } else if (own->kind == PROGRAM_COMPUTE && own->opcode == IR_CONVOLUTION && runs_whole(merged, own)) {
+        } else if (own->kind == PROGRAM_COMPUTE && own->opcode == IR_CONVOLUTION &&
+                   runs_unsplit(merged, own)) {
             bytes[value] = ir_shape_bytes(&origin_of(merged, own->origin)->shape);
         } else if (own->kind == PROGRAM_COMPUTE && own->opcode == IR_DOT && own->operand_count == 2 &&
                    own->attributes->dot->contracting_count == 0) {

@@ -23,7 +23,7 @@ AmStatus xla_merge_equal(Program *merged, const Program *program, const bool *is
  * it; 0 elsewhere.
  *
  * - A reshape that joins dimensions of which one but the first is split gathers its operand.
- * - A convolution with groups that some devices split runs as a whole on each, unless each group has one
+ * - A convolution with groups that some devices split runs unsplit on each, unless each group has one
  *   feature or all devices split the groups alone.
  * - A gathered array has a copy in another layout, unless its first dimension is the gathered one.
  * - A product without contracted dimensions is a multiplication.
@@ -32,7 +32,7 @@ AmStatus xla_merge_equal(Program *merged, const Program *program, const bool *is
 AmStatus xla_partition(Program *merged, const bool *is_output, int64_t *bytes, int64_t *workspace,
                        AmError *error);
 /* Returns the bytes of the array of which a value is a shard. */
-int64_t xla_whole_bytes(const Program *program, int32_t value);
+int64_t xla_global_bytes(const Program *program, int32_t value);
 /* Sets fusion[value], for all values of the program, to the last node of the library fusion that computes it;
  * -1: none does. `order`: the nodes, producers first. `is_output`: values that are alive at the end. */
 AmStatus xla_library_fusions(int32_t *fusion, const Program *program, const int32_t *order,

@@ -112,7 +112,7 @@ static void add_collective(ProgramInstruction *instruction, Arena *arena, const 
     instruction->collective = collective;
 }
 
-/* Makes the instruction a transfer of the whole array from the first rank of the group to the second. */
+/* Makes the instruction a transfer of the global array from the first rank of the group to the second. */
 static void add_transfer(ProgramInstruction *instruction, Arena *arena, const Shapes *shapes,
                          const int32_t *group, int32_t own) {
     ProgramPiece *piece = ARENA_ARRAY(arena, ProgramPiece, 1);

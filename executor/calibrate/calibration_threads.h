@@ -45,7 +45,7 @@ typedef struct ProbeRanks {
     const ProbeStopwatch *stopwatch; /* of asynchronous devices; NULL: the host's clock is used */
     int32_t count;                   /* at most PROBE_MOST_RANKS */
     double sharing;                  /* ranks of a processor of the host; 1: each has its own */
-    const int64_t *sizes;            /* bytes of whole tensors, ascending, 0 after the last */
+    const int64_t *sizes;            /* bytes of global tensors, ascending, 0 after the last */
     int64_t most_bytes;              /* of memory, that one measurement may allocate on a rank's device */
     double patience;                 /* seconds for one case; 0: those of a full probe */
 } ProbeRanks;
@@ -54,8 +54,8 @@ typedef struct ProbeRanks {
 typedef struct ProbeCase {
     bool is_transfer; /* from the first rank of each group to its second one; else a collective of `kind` */
     ProgramCollectiveKind kind;
-    int64_t bytes;  /* of the whole tensor, a vector of f32 cut along its only dimension; an all_to_all cuts a
-                       square of about as many */
+    int64_t bytes; /* of the global tensor, a vector of f32 cut along its only dimension; an all_to_all cuts a
+                      square of about as many */
     double seconds; /* found; below 0: there was no time for it */
 } ProbeCase;
 

@@ -1,4 +1,4 @@
-/* A checkpoint as one file of whole arrays, named by path, as `run --save` writes and `--state` reads. All
+/* A checkpoint as one file of global arrays, named by path, as `run --save` writes and `--state` reads. All
  * arrays are in memory at once. */
 #define _XOPEN_SOURCE 700
 #include "executor/checkpoint/checkpoint_export.h"

@@ -1,4 +1,4 @@
-/* A checkpoint as one file of whole arrays, named by path, as `run --save` writes and `--state` reads. */
+/* A checkpoint as one file of global arrays, named by path, as `run --save` writes and `--state` reads. */
 #ifndef EXECUTOR_CHECKPOINT_CHECKPOINT_EXPORT_H
 #define EXECUTOR_CHECKPOINT_CHECKPOINT_EXPORT_H
 

@@ -14,16 +14,16 @@ void checkpoint_part_of(const PlanContext *context, const Rank *rank, int32_t k,
                         int64_t *extent, int64_t *blocks) {
     const Program *program = rank->program;
     const ProgramValue *value = &program->values[rank->parameters[k].value];
-    const IrShape *whole = &program->module->instructions[program->roles->parameters[k].instruction].shape;
-    int64_t elements = ir_shape_elements(whole);
+    const IrShape *global = &program->module->instructions[program->roles->parameters[k].instruction].shape;
+    int64_t elements = ir_shape_elements(global);
     IrLayerPart part = plan_source_parameter(context, k);
     if (part.layer >= 0) { /* one layer of a stack */
         *start++ = elements > 0 ? part.first / elements : part.layer;
         *extent++ = 1;
         *blocks++ = 1;
     }
-    for (int32_t d = 0; d < whole->rank; d++) {
-        sbp_shard(program->mesh, value->state, program->device, d, whole->dimensions[d], &start[d],
+    for (int32_t d = 0; d < global->rank; d++) {
+        sbp_shard(program->mesh, value->state, program->device, d, global->dimensions[d], &start[d],
                   &extent[d]);
         blocks[d] = sbp_blocks(value->state, d);
     }

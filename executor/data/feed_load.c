@@ -15,7 +15,7 @@ static bool same_layout(const ShardLayout *a, const ShardLayout *b) {
     size_t bytes = sizeof(int64_t) * (size_t)a->rank;
     return a->rank == b->rank && a->start_offset == b->start_offset &&
            memcmp(a->dimensions, b->dimensions, bytes) == 0 &&
-           memcmp(a->whole_strides, b->whole_strides, bytes) == 0;
+           memcmp(a->global_strides, b->global_strides, bytes) == 0;
 }
 
 /* Finds the cuts of one parameter, and the cut of each rank. */
@@ -107,7 +107,7 @@ static AmStatus load_batch(FeedLoader *loader, int64_t step, AmError *error) {
                 const ShardLayout *layout = cut->layout;
                 int64_t width = dtype_bytes(load->feed->shape->type);
                 strided_copy(place + cut->offset, layout->local_strides, whole + layout->start_offset * width,
-                             layout->whole_strides, layout->dimensions, layout->rank, width);
+                             layout->global_strides, layout->dimensions, layout->rank, width);
             }
     }
     return AM_OK;

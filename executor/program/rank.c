@@ -12,7 +12,7 @@
 #include "executor/array/strided.h"
 #include "lowering/program/iota_values.h"
 
-static AmStatus describe_shard(RankShard *shard, const Rank *rank, int32_t value, const IrShape *whole,
+static AmStatus describe_shard(RankShard *shard, const Rank *rank, int32_t value, const IrShape *global,
                                AmError *error) {
     const Program *program = rank->program;
     *shard = (RankShard){.value = value};
@@ -21,9 +21,9 @@ static AmStatus describe_shard(RankShard *shard, const Rank *rank, int32_t value
     if (held->shape.type == DTYPE_TUPLE || sbp_has_partial(held->state))
         return am_fail(error, AM_ERROR_INTERNAL, "", "a parameter or output is neither whole nor split");
     shard->writes_part = true;
-    if (!shard_layout(&shard->layout, program->mesh, held->state, program->device, whole))
+    if (!shard_layout(&shard->layout, program->mesh, held->state, program->device, global))
         return am_fail(error, AM_ERROR_INPUT, "", "an array of %d dimensions cannot be cut in blocks",
-                       whole->rank);
+                       global->rank);
     if (shard_elements(&shard->layout) != ir_shape_elements(&held->shape))
         return am_fail(error, AM_ERROR_INTERNAL, "", "a shard's shape is not its state's");
     /* Copies of one part: the device with coordinate 0 on the other axes writes it. */
@@ -40,12 +40,12 @@ static AmStatus describe_shards(Rank *rank, AmError *error) {
     rank->outputs = ARENA_ARRAY(&rank->arena, RankShard, roles->output_count + 1);
     if (rank->arena.failed) return am_fail_memory(error, (int64_t)sizeof(RankShard) * roles->parameter_count);
     for (int32_t k = 0; k < roles->parameter_count; k++) {
-        const IrShape *whole = &program->module->instructions[roles->parameters[k].instruction].shape;
-        TRY(describe_shard(&rank->parameters[k], rank, program->parameters[k], whole, error));
+        const IrShape *global = &program->module->instructions[roles->parameters[k].instruction].shape;
+        TRY(describe_shard(&rank->parameters[k], rank, program->parameters[k], global, error));
     }
     for (int32_t k = 0; k < roles->output_count; k++) {
-        const IrShape *whole = &program->module->instructions[roles->outputs[k]].shape;
-        TRY(describe_shard(&rank->outputs[k], rank, program->outputs[k], whole, error));
+        const IrShape *global = &program->module->instructions[roles->outputs[k]].shape;
+        TRY(describe_shard(&rank->outputs[k], rank, program->outputs[k], global, error));
     }
     return AM_OK;
 }
@@ -102,14 +102,14 @@ void rank_write_value(Rank *rank, int32_t value, const void *from) {
     else rank->device->back_end->copy_in(rank->device, to, from, (int64_t)bytes);
 }
 
-void rank_set_parameter(Rank *rank, int32_t k, const void *whole) {
+void rank_set_parameter(Rank *rank, int32_t k, const void *global) {
     const RankShard *shard = &rank->parameters[k];
     if (shard->value < 0) return;
     const IrShape *shape = &rank->program->values[shard->value].shape;
     const ShardLayout *layout = &shard->layout;
     int64_t bytes = dtype_bytes(shape->type);
-    strided_copy(rank->host, layout->local_strides, (const char *)whole + layout->start_offset * bytes,
-                 layout->whole_strides, layout->dimensions, layout->rank, bytes);
+    strided_copy(rank->host, layout->local_strides, (const char *)global + layout->start_offset * bytes,
+                 layout->global_strides, layout->dimensions, layout->rank, bytes);
     rank_set_shard(rank, k, rank->host);
 }
 
@@ -117,23 +117,23 @@ void rank_set_shard(Rank *rank, int32_t k, const void *shard) {
     if (rank->parameters[k].value >= 0) rank_write_value(rank, rank->parameters[k].value, shard);
 }
 
-/* Copies a shard to its place in the whole array on the host. */
-static void get_shard(Rank *rank, const RankShard *shard, void *whole) {
+/* Copies a shard to its place in the global array on the host. */
+static void get_shard(Rank *rank, const RankShard *shard, void *global) {
     if (!shard->writes_part) return;
     const IrShape *shape = &rank->program->values[shard->value].shape;
     const ShardLayout *layout = &shard->layout;
     int64_t bytes = dtype_bytes(shape->type);
     rank_read_value(rank, shard->value, rank->host);
-    strided_copy((char *)whole + layout->start_offset * bytes, layout->whole_strides, rank->host,
+    strided_copy((char *)global + layout->start_offset * bytes, layout->global_strides, rank->host,
                  layout->local_strides, layout->dimensions, layout->rank, bytes);
 }
 
-void rank_get_parameter(Rank *rank, int32_t k, void *whole) {
-    get_shard(rank, &rank->parameters[k], whole);
+void rank_get_parameter(Rank *rank, int32_t k, void *global) {
+    get_shard(rank, &rank->parameters[k], global);
 }
 
-void rank_get_output(Rank *rank, int32_t k, void *whole) {
-    get_shard(rank, &rank->outputs[k], whole);
+void rank_get_output(Rank *rank, int32_t k, void *global) {
+    get_shard(rank, &rank->outputs[k], global);
 }
 
 AmStatus rank_start(Rank *rank, AmError *error) {

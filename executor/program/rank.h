@@ -10,7 +10,7 @@
 #include "executor/program/executable.h"
 #include "propagation/sharding/shard.h"
 
-/* The part of a whole array that a rank holds. */
+/* The part of a global array that a rank holds. */
 typedef struct RankShard {
     int32_t value;    /* -1: none, as the array is another stage's */
     bool writes_part; /* this rank is the one that writes the part to the host */
@@ -43,13 +43,13 @@ AmStatus rank_watch(Rank *rank, int64_t steps, int32_t micro_batches, AmError *e
 AmStatus rank_start(Rank *rank, AmError *error);
 void rank_close(Rank *rank);
 
-/* Copies this rank's shard of parameter k from the whole array on the host. */
-void rank_set_parameter(Rank *rank, int32_t k, const void *whole);
+/* Copies this rank's shard of parameter k from the global array on the host. */
+void rank_set_parameter(Rank *rank, int32_t k, const void *global);
 /* Sets this rank's shard of parameter k, row-major, unchanged. */
 void rank_set_shard(Rank *rank, int32_t k, const void *shard);
-/* Copies this rank's shard of parameter k to its place in the whole array, unless another rank copies it. */
-void rank_get_parameter(Rank *rank, int32_t k, void *whole);
-void rank_get_output(Rank *rank, int32_t k, void *whole);
+/* Copies this rank's shard of parameter k to its place in the global array, unless another rank copies it. */
+void rank_get_parameter(Rank *rank, int32_t k, void *global);
+void rank_get_output(Rank *rank, int32_t k, void *global);
 
 /* Copies a value's memory, which may be the host's, to or from the host; between two steps. */
 void rank_read_value(Rank *rank, int32_t value, void *to);

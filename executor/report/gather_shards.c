@@ -1,4 +1,4 @@
-/* Gathers whole arrays from the shards of ranks in any process.
+/* Gathers global arrays from the shards of ranks in any process.
  *
  * gathered_take() copies one rank's shard: into the array itself in process 0, or packed behind a header with
  * its place. gathered_gather() sends packed shards to process 0, which checks the headers and puts the shards
@@ -14,9 +14,9 @@
 /* The header of a part; its elements follow, packed up to a multiple of 64 bytes. */
 typedef struct PartHeader {
     int64_t bytes;        /* with this header and the padding */
-    int64_t start_offset; /* of the first element in the whole, in elements */
+    int64_t start_offset; /* of the first element in the global array, in elements */
     int64_t rank;
-    int64_t dimensions[IR_MAX_RANK], strides[IR_MAX_RANK]; /* in the whole */
+    int64_t dimensions[IR_MAX_RANK], strides[IR_MAX_RANK]; /* in the global array */
 } PartHeader;
 
 static const RankShard *shard_of(const GatheredArray *array, int32_t r) {
@@ -28,8 +28,8 @@ AmStatus gathered_open(GatheredArray *array, const ShardOwner *owner, const IrSh
                        int32_t index, AmError *error) {
     *array = (GatheredArray){.owner = owner, .shape = shape, .is_parameter = is_parameter, .index = index};
     if (!owner->processes || owner->processes->process == 0) {
-        array->whole = malloc((size_t)ir_shape_bytes(shape) + 1);
-        return array->whole ? AM_OK : am_fail_memory(error, ir_shape_bytes(shape));
+        array->global = malloc((size_t)ir_shape_bytes(shape) + 1);
+        return array->global ? AM_OK : am_fail_memory(error, ir_shape_bytes(shape));
     }
     array->offsets = calloc((size_t)owner->rank_count + 1, sizeof *array->offsets);
     if (!array->offsets) return am_fail_memory(error, owner->rank_count * 8);
@@ -48,7 +48,7 @@ AmStatus gathered_open(GatheredArray *array, const ShardOwner *owner, const IrSh
 }
 
 void gathered_close(GatheredArray *array) {
-    free(array->whole);
+    free(array->global);
     free(array->packed);
     free(array->offsets);
     *array = (GatheredArray){0};
@@ -81,33 +81,33 @@ AmStatus gathered_find_places(GatheredArray *arrays, int32_t count, ProcessGroup
 void gathered_take(GatheredArray *array, int32_t r) {
     Rank *rank = &array->owner->ranks[r];
     const RankShard *shard = shard_of(array, r);
-    if (array->whole && array->is_parameter) rank_get_parameter(rank, array->index, array->whole);
-    else if (array->whole) rank_get_output(rank, array->index, array->whole);
-    if (array->whole || !shard->writes_part) return;
+    if (array->global && array->is_parameter) rank_get_parameter(rank, array->index, array->global);
+    else if (array->global) rank_get_output(rank, array->index, array->global);
+    if (array->global || !shard->writes_part) return;
     char *part = array->packed + array->offsets[r];
     PartHeader header = {.bytes = array->offsets[r + 1] - array->offsets[r],
                          .start_offset = shard->layout.start_offset,
                          .rank = shard->layout.rank};
     memcpy(header.dimensions, shard->layout.dimensions, sizeof header.dimensions);
-    memcpy(header.strides, shard->layout.whole_strides, sizeof header.strides);
+    memcpy(header.strides, shard->layout.global_strides, sizeof header.strides);
     memcpy(part, &header, sizeof header);
     rank_read_value(rank, shard->value, part + sizeof header);
 }
 
 /* Returns whether the part lies within the array and is as long as it says; `bytes` are there. */
 static bool part_fits(const PartHeader *header, const IrShape *shape, int64_t bytes) {
-    int64_t elements = 1, last = header->start_offset, whole = ir_shape_elements(shape);
-    if (header->bytes > bytes || header->start_offset < 0 || header->start_offset > whole) return false;
+    int64_t elements = 1, last = header->start_offset, global = ir_shape_elements(shape);
+    if (header->bytes > bytes || header->start_offset < 0 || header->start_offset > global) return false;
     if (header->rank < shape->rank || header->rank > IR_MAX_RANK) return false;
     for (int32_t d = 0; d < header->rank; d++) {
         int64_t extent = header->dimensions[d], stride = header->strides[d];
-        if (extent < 0 || stride < 0 || (extent > 1 && stride > whole / (extent - 1))) return false;
-        if (extent > 0 && elements > whole / extent) return false;
+        if (extent < 0 || stride < 0 || (extent > 1 && stride > global / (extent - 1))) return false;
+        if (extent > 0 && elements > global / extent) return false;
         elements *= extent;
         last += extent > 1 ? (extent - 1) * stride : 0;
     }
     int64_t expected = kernel_align((int64_t)sizeof *header + elements * dtype_bytes(shape->type));
-    return header->bytes == expected && (elements == 0 || last < whole);
+    return header->bytes == expected && (elements == 0 || last < global);
 }
 
 /* Copies all shards that one process has sent to their places. */
@@ -122,7 +122,7 @@ static AmStatus place_parts(GatheredArray *array, const ProcessPart *sent, int32
             return am_fail(error, AM_ERROR_INTERNAL, "", "process %d sent a part that is not of this array",
                            (int)process);
         strided_row_major(strides, header.dimensions, (int32_t)header.rank);
-        strided_copy(array->whole + header.start_offset * bytes, header.strides, part + sizeof header,
+        strided_copy(array->global + header.start_offset * bytes, header.strides, part + sizeof header,
                      strides, header.dimensions, (int32_t)header.rank, bytes);
         at += header.bytes;
     }

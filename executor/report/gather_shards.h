@@ -1,6 +1,6 @@
-/* Gathers whole arrays from the shards of ranks in any process.
+/* Gathers global arrays from the shards of ranks in any process.
  *
- * Every part of a parameter or output has one representative rank (rank.h). Process 0 has the whole
+ * Every part of a parameter or output has one representative rank (rank.h). Process 0 has the global
  * array: its own ranks' parts go straight to their positions. Another process packs the parts of
  * its ranks, each after a header with its position, and sends them when all gather. */
 #ifndef EXECUTOR_REPORT_GATHER_SHARDS_H
@@ -20,7 +20,7 @@ typedef struct GatheredArray {
     const IrShape *shape;
     bool is_parameter;
     int32_t index;       /* of the parameter or output */
-    char *whole;         /* process 0: the array; elsewhere NULL */
+    char *global;        /* process 0: the array; elsewhere NULL */
     char *packed;        /* other processes: their parts; NULL where they have none */
     int64_t *offsets;    /* [rank_count + 1]: of each rank's part in it */
     bool needs_no_other; /* process 0 has all parts; known after gathered_find_places() */
@@ -36,7 +36,7 @@ AmStatus gathered_find_places(GatheredArray *arrays, int32_t count, ProcessGroup
 
 /* Takes the current part of rank r; called by that rank's thread. */
 void gathered_take(GatheredArray *array, int32_t r);
-/* Sends the parts taken in all processes to process 0, where `whole` is complete afterwards. Called
+/* Sends the parts taken in all processes to process 0, where `global` is complete afterwards. Called
  * by one thread of every process, all for the same array. */
 AmStatus gathered_gather(GatheredArray *array, AmError *error);
 

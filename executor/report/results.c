@@ -82,13 +82,13 @@ void results_take(Results *results, int32_t r) {
 AmStatus results_gather_step(Results *results, AmError *error) {
     for (int32_t k = 0; k < results->watched_count; k++) {
         TRY(gathered_gather(&results->watched[k], error));
-        if (results->watched[k].whole) {
+        if (results->watched[k].global) {
             const GatheredArray *array = &results->watched[k];
             const RunWatched *watched = &results->values[k];
             Dtype type = array->shape->type;
             for (int64_t i = 0; i < watched->count; i++) {
                 Scalar64 value;
-                scalar64_load(&value, array->whole + i * dtype_bytes(type), type, 1, 1);
+                scalar64_load(&value, array->global + i * dtype_bytes(type), type, 1, 1);
                 scalar64_store((double *)watched->values + i, DTYPE_F64, &value, scalar64_kind(type), 1, 1);
             }
         }
@@ -119,8 +119,8 @@ static AmStatus make_list(ArrayList *list, Arena *arena, int32_t parts, int32_t 
 static AmStatus add_array(Results *results, ArrayList *list, GatheredArray *array, IrLayerPart part,
                           const IrShape *shape, const char *name, AmError *error) {
     if (part.layer <= 0) {
-        void *data = array->whole;
-        if (part.layer == 0 && array->whole) {
+        void *data = array->global;
+        if (part.layer == 0 && array->global) {
             data = arena_alloc_raw(results->arena, (size_t)ir_shape_bytes(shape) + 1);
             if (!data) return am_fail_memory(error, ir_shape_bytes(shape));
         }
@@ -131,9 +131,9 @@ static AmStatus add_array(Results *results, ArrayList *list, GatheredArray *arra
                                                      .dimensions = shape->dimensions,
                                                      .data = data};
     }
-    if (part.layer < 0 || !array->whole) return AM_OK;
+    if (part.layer < 0 || !array->global) return AM_OK;
     char *data = (char *)list->arrays[list->places[part.original]].data; /* allocated above */
-    memcpy(data + part.first * dtype_bytes(shape->type), array->whole, (size_t)ir_shape_bytes(array->shape));
+    memcpy(data + part.first * dtype_bytes(shape->type), array->global, (size_t)ir_shape_bytes(array->shape));
     gathered_close(array);
     return AM_OK;
 }
@@ -161,8 +161,8 @@ AmStatus results_save_state(Results *results, const Feeds *feeds, AmError *error
     const IrRoles *roles = results->context->roles;
     const ProcessGroup *processes = results->owner.processes;
     bool writes = !processes || processes->process == 0;
-    GatheredArray *wholes = ARENA_ARRAY(results->arena, GatheredArray, roles->parameter_count + 1);
-    if (!wholes) return am_fail_memory(error, roles->parameter_count * 64);
+    GatheredArray *arrays = ARENA_ARRAY(results->arena, GatheredArray, roles->parameter_count + 1);
+    if (!arrays) return am_fail_memory(error, roles->parameter_count * 64);
     const PlanContext *source = plan_context_source(results->context);
     ArrayList list = {0};
     TRY(make_list(&list, results->arena, roles->parameter_count, source->roles->parameter_count, error));
@@ -173,7 +173,7 @@ AmStatus results_save_state(Results *results, const Feeds *feeds, AmError *error
         const IrParameter *named = &source->roles->parameters[part.original];
         const IrShape *shape = &source->canonical->instructions[named->instruction].shape;
         if (named->role == IR_ROLE_DATA || feeds_has_batches(feeds, k)) continue;
-        GatheredArray *array = &wholes[gathered++];
+        GatheredArray *array = &arrays[gathered++];
         const IrParameter *own = &roles->parameters[k];
         const IrShape *own_shape = &results->context->canonical->instructions[own->instruction].shape;
         status = gathered_open(array, &results->owner, own_shape, true, k, error);
@@ -185,6 +185,6 @@ AmStatus results_save_state(Results *results, const Feeds *feeds, AmError *error
     const char *metadata[] = {"format", "automap-state-1", NULL};
     if (status == AM_OK && writes)
         status = array_file_write(results->options->save_path, list.arrays, list.count, metadata, error);
-    for (int32_t k = 0; k < gathered; k++) gathered_close(&wholes[k]);
+    for (int32_t k = 0; k < gathered; k++) gathered_close(&arrays[k]);
     return status;
 }

@@ -178,7 +178,7 @@ static AmStatus lower_ranks(Run *run, AmError *error) {
         Rank *rank = &run->ranks[r];
         Program *program;
         if (plan) TRY(plan_ranks_lower(&program, &rank->arena, &ranks, run->first + r, error));
-        else TRY(plan_lower_whole(&program, &rank->arena, context, error));
+        else TRY(plan_lower_one_device(&program, &rank->arena, context, error));
         TRY(rank_open(rank, run->devices[r], &run->comms[r], program, error));
         TRY(check_memory(run, r + 1, error));
         if (watched_steps(run->options) > 0)

@@ -24,7 +24,7 @@ struct Validation {
     RunOptions data_options;   /* of the feeds */
     ShardOwner owner;
     int32_t *sources;      /* [parameter_count]: of the training; -1: in the data */
-    GatheredArray *wholes; /* [parameter_count]; those with a source are open */
+    GatheredArray *arrays; /* [parameter_count]; those with a source are open */
     Comm comm;
     Rank rank;
     Feeds *feeds;
@@ -85,7 +85,7 @@ static AmStatus match_parameters(Validation *self, AmError *error) {
     int32_t count = self->module->roles->parameter_count;
     bool *is_in_data = ARENA_ARRAY(&self->arena, bool, count + 1);
     self->sources = ARENA_ARRAY(&self->arena, int32_t, count + 1);
-    self->wholes = ARENA_ARRAY(&self->arena, GatheredArray, count + 1);
+    self->arrays = ARENA_ARRAY(&self->arena, GatheredArray, count + 1);
     if (self->arena.failed) return am_fail_memory(error, (int64_t)sizeof(GatheredArray) * count);
     TRY(look_into_data(self, is_in_data, error));
     TRY(validation_match(self->sources, self->training, self->module, is_in_data, error));
@@ -94,7 +94,7 @@ static AmStatus match_parameters(Validation *self, AmError *error) {
         if (source < 0) continue;
         const IrParameter *parameter = &self->training->roles->parameters[source];
         const IrShape *shape = &self->training->canonical->instructions[parameter->instruction].shape;
-        TRY(gathered_open(&self->wholes[k], &self->owner, shape, true, source, error));
+        TRY(gathered_open(&self->arrays[k], &self->owner, shape, true, source, error));
     }
     return AM_OK;
 }
@@ -109,7 +109,7 @@ static AmStatus open_rank(Validation *self, AmError *error) {
     if (!is_taken) return am_fail_memory(error, count);
     TRY(comm_back_end_choose(&back_end, NULL, device->back_end, NULL, error));
     TRY(back_end->open(&self->comm, 0, 1, 1, &device, NULL, error));
-    TRY(plan_lower_whole(&program, &self->rank.arena, self->module, error));
+    TRY(plan_lower_one_device(&program, &self->rank.arena, self->module, error));
     TRY(rank_open(&self->rank, device, &self->comm, program, error));
     if (back_end->start) TRY(back_end->start(&self->comm, error));
     for (int32_t k = 0; k < count; k++) is_taken[k] = self->sources[k] >= 0;
@@ -150,8 +150,8 @@ AmStatus validation_open(Validation **validation, const PlanContext *training, c
 void validation_close(Validation *self) {
     if (!self) return;
     feeds_close(self->feeds);
-    for (int32_t k = 0; self->wholes && k < self->module->roles->parameter_count; k++)
-        gathered_close(&self->wholes[k]);
+    for (int32_t k = 0; self->arrays && k < self->module->roles->parameter_count; k++)
+        gathered_close(&self->arrays[k]);
     rank_close(&self->rank);
     if (self->comm.back_end) self->comm.back_end->close(&self->comm);
     arena_free(&self->arena);
@@ -161,7 +161,7 @@ void validation_close(Validation *self) {
 int64_t validation_bytes(const Validation *self) {
     int64_t bytes = self ? self->rank.memory_bytes : 0;
     for (int32_t k = 0; self && k < self->module->roles->parameter_count; k++)
-        if (self->wholes[k].whole) bytes += ir_shape_bytes(self->wholes[k].shape);
+        if (self->arrays[k].global) bytes += ir_shape_bytes(self->arrays[k].shape);
     return bytes;
 }
 
@@ -173,12 +173,12 @@ bool validation_is_due(const Validation *self, int64_t steps) {
 
 void validation_take(Validation *self, int32_t r) {
     for (int32_t k = 0; k < self->module->roles->parameter_count; k++)
-        if (self->sources[k] >= 0) gathered_take(&self->wholes[k], r);
+        if (self->sources[k] >= 0) gathered_take(&self->arrays[k], r);
 }
 
 AmStatus validation_gather(Validation *self, AmError *error) {
     for (int32_t k = 0; k < self->module->roles->parameter_count; k++)
-        if (self->sources[k] >= 0) TRY(gathered_gather(&self->wholes[k], error));
+        if (self->sources[k] >= 0) TRY(gathered_gather(&self->arrays[k], error));
     return AM_OK;
 }
 
@@ -191,7 +191,7 @@ AmStatus validation_run(Validation *self, const RunValidated **result, AmError *
     for (int64_t batch = 0; batch < self->batches; batch++) {
         if (stop_flag_is_set(interrupted)) return AM_OK;
         for (int32_t k = 0; k < self->module->roles->parameter_count && (batch == 0 || is_updating); k++)
-            if (self->sources[k] >= 0) rank_set_parameter(&self->rank, k, self->wholes[k].whole);
+            if (self->sources[k] >= 0) rank_set_parameter(&self->rank, k, self->arrays[k].global);
         if (feeds_depth(self->feeds) > 0) {
             TRY(feeds_load(self->feeds, self->loaded, error));
             TRY(feeds_take(self->feeds, 0, self->loaded++, error));

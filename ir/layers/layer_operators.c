@@ -136,8 +136,8 @@ static SplitValue *static_slice(Splitter *self, const IrInstruction *instruction
         stride[d] = 1;
     }
     *attributes = (IrAttributes){.slice_start = start, .slice_limit = limit, .slice_stride = stride};
-    int32_t whole = split_whole(self, operand);
-    return split_made(self, shape, split_add(self, IR_SLICE, shape, &whole, 1, attributes));
+    int32_t array = split_array(self, operand);
+    return split_made(self, shape, split_add(self, IR_SLICE, shape, &array, 1, attributes));
 }
 
 static SplitValue *dynamic_slice(Splitter *self, const IrInstruction *instruction,
@@ -204,7 +204,7 @@ static SplitValue *pad(Splitter *self, const IrInstruction *instruction, SplitVa
             (d > 0 && (padding[d].low > 0 || padding[d].high > 0)))
             return NULL;
     SplitValue *stack = split_stack(self, &instruction->shape);
-    int32_t fill = split_whole(self, operands[1]), first = (int32_t)padding[0].low;
+    int32_t fill = split_array(self, operands[1]), first = (int32_t)padding[0].low;
     if (!stack) return NULL;
     for (int64_t k = 0; k < instruction->shape.dimensions[0]; k++) stack->layers[k].fill = fill;
     for (int32_t k = 0; k < operands[0]->shape->dimensions[0]; k++)
@@ -257,7 +257,7 @@ static SplitValue *elementwise(Splitter *self, const IrInstruction *instruction,
         bool is_filled = true, is_same = true;
         for (int32_t o = 0; o < count; o++) {
             SplitValue *operand = operands[o];
-            fills[o] = operand->shape->rank == 0 ? split_whole(self, operand)
+            fills[o] = operand->shape->rank == 0 ? split_array(self, operand)
                        : operand->layers         ? operand->layers[k].fill
                                                  : operand->fill; /* LAYERS_NONE: elements may differ */
             is_filled = is_filled && fills[o] >= 0;
@@ -281,7 +281,7 @@ static SplitValue *elementwise(Splitter *self, const IrInstruction *instruction,
             stack->layers[k].value = split_layer(self, operands[0], k);
         } else {
             for (int32_t o = 0; o < count; o++) /* an operator may take scalars beside arrays */
-                values[o] = operands[o]->shape->rank == 0 ? split_whole(self, operands[o])
+                values[o] = operands[o]->shape->rank == 0 ? split_array(self, operands[o])
                                                           : split_layer(self, operands[o], k);
             stack->layers[k].value = split_add_like(self, &shape, values, count, instruction->attributes);
         }
@@ -312,7 +312,7 @@ static SplitValue *for_each_layer(Splitter *self, const IrInstruction *instructi
     IrShape shape = split_layer_shape(&instruction->shape);
     for (int32_t k = 0; k < instruction->shape.dimensions[0] && !self->is_too_large; k++) {
         int32_t values[2] = {split_layer(self, operands[0], k), 0};
-        if (instruction->operand_count > 1) values[1] = split_whole(self, operands[1]);
+        if (instruction->operand_count > 1) values[1] = split_array(self, operands[1]);
         bool is_kept = instruction->opcode != IR_REDUCE &&
                        ir_shape_equal(&split_instruction(self, values[0])->shape, &shape);
         if (instruction->opcode == IR_TRANSPOSE)
@@ -329,11 +329,11 @@ static SplitValue *for_each_layer(Splitter *self, const IrInstruction *instructi
 static SplitValue *broadcast(Splitter *self, const IrInstruction *instruction, SplitValue *operand) {
     const IrAttributes *attributes = instruction->attributes;
     if (operand->shape->rank == 0) {
-        int32_t whole = split_whole(self, operand);
+        int32_t array = split_array(self, operand);
         SplitValue *value =
             split_made(self, &instruction->shape,
-                       split_add_like(self, &instruction->shape, &whole, 1, instruction->attributes));
-        value->fill = whole;
+                       split_add_like(self, &instruction->shape, &array, 1, instruction->attributes));
+        value->fill = array;
         return value;
     }
     if (!split_is_stack(operand) || attributes->dimension_count < 1 || attributes->dimensions[0] != 0)
@@ -355,7 +355,7 @@ static SplitValue *reshape(Splitter *self, const IrInstruction *instruction, Spl
         int32_t layer = split_layer(self, operand, 0);
         SplitValue *value = split_made(self, to, layer);
         if (!self->is_too_large && !ir_shape_equal(&split_instruction(self, layer)->shape, to))
-            value->whole = split_add_like(self, to, &layer, 1, instruction->attributes);
+            value->array = split_add_like(self, to, &layer, 1, instruction->attributes);
         value->fill = operand->layers[0].fill;
         return value;
     }
@@ -368,7 +368,7 @@ static SplitValue *reshape(Splitter *self, const IrInstruction *instruction, Spl
     if (!ir_shape_equal(&row, from)) return NULL;
     SplitValue *stack = split_stack(self, to); /* a row that may become a layer */
     if (!stack) return NULL;
-    stack->layers[0] = (LayerValue){split_whole(self, operand), operand->fill};
+    stack->layers[0] = (LayerValue){split_array(self, operand), operand->fill};
     return stack;
 }
 
@@ -376,7 +376,7 @@ static SplitValue *reshape(Splitter *self, const IrInstruction *instruction, Spl
 static SplitValue *reduce_layers(Splitter *self, const IrInstruction *instruction,
                                  SplitValue *const *operands) {
     IrOpcode opcode = ir_computation_operator(self->from, instruction->called[0]);
-    bool is_sum = opcode == IR_ADD && split_is_zero(self, split_whole(self, operands[1]));
+    bool is_sum = opcode == IR_ADD && split_is_zero(self, split_array(self, operands[1]));
     bool is_extreme = opcode == IR_MAXIMUM || opcode == IR_MINIMUM;
     int32_t others = instruction->attributes->dimension_count - 1, total = 0;
     if (!is_sum && (!is_extreme || others == 0)) return NULL;
@@ -391,7 +391,7 @@ static SplitValue *reduce_layers(Splitter *self, const IrInstruction *instructio
         if (instruction->attributes->dimensions[d] > 0)
             dimensions[to++] = instruction->attributes->dimensions[d] - 1;
     for (int32_t k = 0; k < operands[0]->shape->dimensions[0] && !self->is_too_large; k++) {
-        int32_t values[2] = {split_layer(self, operands[0], k), split_whole(self, operands[1])};
+        int32_t values[2] = {split_layer(self, operands[0], k), split_array(self, operands[1])};
         int32_t part =
             others == 0 ? values[0] : split_add_like(self, &instruction->shape, values, 2, attributes);
         int32_t both[2] = {total, part};

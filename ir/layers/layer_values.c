@@ -1,7 +1,7 @@
 /* Values of a module with separate layers, and the instructions that they need.
  *
  * split_add() and its relatives append instructions to the new module. A value is made where a user first
- * needs it: split_whole() makes it as one array, with a concatenation if it is a stack, and split_layer()
+ * needs it: split_array() makes it as one array, with a concatenation if it is a stack, and split_layer()
  * makes layer k of a stack.
  */
 #include "ir/layers/layer_values.h"
@@ -74,7 +74,7 @@ SplitValue *split_value(Splitter *self, const IrShape *shape) {
     SplitValue *value = ARENA_ARRAY(self->arena, SplitValue, 1);
     if (!value) return &none;
     *value = (SplitValue){.shape = shape,
-                          .whole = LAYERS_NONE,
+                          .array = LAYERS_NONE,
                           .fill = LAYERS_NONE,
                           .parameter = LAYERS_NONE,
                           .follows = LAYERS_NONE,
@@ -84,9 +84,9 @@ SplitValue *split_value(Splitter *self, const IrShape *shape) {
     return value;
 }
 
-SplitValue *split_made(Splitter *self, const IrShape *shape, int32_t whole) {
+SplitValue *split_made(Splitter *self, const IrShape *shape, int32_t array) {
     SplitValue *value = split_value(self, shape);
-    value->whole = whole;
+    value->array = array;
     return value;
 }
 
@@ -119,7 +119,7 @@ SplitValue *split_as_stack(Splitter *self, SplitValue *value) {
     SplitValue *stack = split_stack(self, value->shape);
     if (!stack) return NULL;
     for (int64_t k = 0; k < value->shape->dimensions[0]; k++) stack->layers[k].fill = value->fill;
-    if (value->fill < 0) stack->base = split_whole(self, value);
+    if (value->fill < 0) stack->base = split_array(self, value);
     return stack;
 }
 
@@ -252,16 +252,16 @@ static int32_t concatenate(Splitter *self, SplitValue *stack) {
 static int32_t make_tuple(Splitter *self, SplitValue *value) {
     int32_t *elements = ARENA_ARRAY(self->arena, int32_t, value->shape->rank + 1);
     for (int32_t k = 0; elements && k < value->shape->rank; k++)
-        elements[k] = split_whole(self, value->elements[k]);
+        elements[k] = split_array(self, value->elements[k]);
     return elements ? split_add(self, IR_TUPLE, value->shape, elements, value->shape->rank, NULL) : 0;
 }
 
-int32_t split_whole(Splitter *self, SplitValue *value) {
-    if (value->whole >= 0 || self->is_too_large || self->arena->failed)
-        return value->whole >= 0 ? value->whole : 0;
-    if (value->layers) value->whole = concatenate(self, value);
-    else if (value->elements) value->whole = make_tuple(self, value);
-    else if (value->is_known) value->whole = split_constant(self, value->shape->type, value->number);
-    else if (value->parameter >= 0) value->whole = add_parameter(self, value->parameter, -1);
-    return value->whole;
+int32_t split_array(Splitter *self, SplitValue *value) {
+    if (value->array >= 0 || self->is_too_large || self->arena->failed)
+        return value->array >= 0 ? value->array : 0;
+    if (value->layers) value->array = concatenate(self, value);
+    else if (value->elements) value->array = make_tuple(self, value);
+    else if (value->is_known) value->array = split_constant(self, value->shape->type, value->number);
+    else if (value->parameter >= 0) value->array = add_parameter(self, value->parameter, -1);
+    return value->array;
 }

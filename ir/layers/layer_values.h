@@ -20,7 +20,7 @@ typedef struct LayerValue {
 
 typedef struct SplitValue {
     const IrShape *shape;
-    int32_t whole;     /* instruction made for it, or LAYERS_NONE */
+    int32_t array;     /* instruction made for it, or LAYERS_NONE */
     int32_t fill;      /* as in LayerValue, of an array */
     int32_t parameter; /* number of the entry's parameter that it is, or LAYERS_NONE */
     int32_t follows;   /* a parameter of its shape from which it follows element by element, or LAYERS_NONE */
@@ -70,10 +70,10 @@ int32_t split_add_like(Splitter *self, const IrShape *shape, const int32_t *oper
 /* Returns the copy of a computation; a new one unless it is shared. */
 int32_t split_computation(Splitter *self, int32_t computation, bool is_shared);
 
-/* Makes a value: without an instruction so far, as the result of instruction `whole`, or as a known
+/* Makes a value: without an instruction so far, as the result of instruction `array`, or as a known
  * integer. Without memory the arena is marked failed. */
 SplitValue *split_value(Splitter *self, const IrShape *shape);
-SplitValue *split_made(Splitter *self, const IrShape *shape, int32_t whole);
+SplitValue *split_made(Splitter *self, const IrShape *shape, int32_t array);
 SplitValue *split_number(Splitter *self, const IrShape *shape, int64_t number);
 /* Returns a stack without values; NULL where it would be too large. */
 SplitValue *split_stack(Splitter *self, const IrShape *shape);
@@ -82,7 +82,7 @@ bool split_is_stack(const SplitValue *value);
 /* Returns the value as a stack: itself, or one whose layers are slices of it. */
 SplitValue *split_as_stack(Splitter *self, SplitValue *value);
 /* Returns the instruction of the value as one array or tuple. */
-int32_t split_whole(Splitter *self, SplitValue *value);
+int32_t split_array(Splitter *self, SplitValue *value);
 /* Returns the instruction of layer k of an array or stack, without the first dimension. */
 int32_t split_layer(Splitter *self, SplitValue *value, int32_t k);
 /* Returns the shape without its first dimension. */

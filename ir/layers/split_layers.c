@@ -105,9 +105,9 @@ static SplitValue *interpret(Splitter *self, int32_t i, SplitValue **values, int
 
 static SplitValue *element_of(Splitter *self, const IrInstruction *instruction, SplitValue *tuple) {
     if (tuple->elements) return tuple->elements[instruction->attributes->tuple_index];
-    int32_t whole = split_whole(self, tuple);
+    int32_t array = split_array(self, tuple);
     return split_made(self, &instruction->shape,
-                      split_add_like(self, &instruction->shape, &whole, 1, instruction->attributes));
+                      split_add_like(self, &instruction->shape, &array, 1, instruction->attributes));
 }
 
 static SplitValue *tuple_of(Splitter *self, const IrShape *shape, SplitValue *const *elements) {
@@ -123,21 +123,21 @@ static SplitValue *plain(Splitter *self, const IrInstruction *instruction, Split
     if (instruction->opcode == IR_CONSTANT && self->constant[self->origin] >= 0)
         return split_made(self, &instruction->shape, self->constant[self->origin]);
     IrInstruction made = *instruction;
-    int32_t *wholes = ARENA_ARRAY(self->arena, int32_t, made.operand_count + 1);
+    int32_t *arrays = ARENA_ARRAY(self->arena, int32_t, made.operand_count + 1);
     int32_t *called = ARENA_ARRAY(self->arena, int32_t, made.called_count + 1);
     if (self->arena->failed) return split_value(self, &instruction->shape);
     bool shares = made.opcode != IR_WHILE && made.opcode != IR_CONDITIONAL;
-    for (int32_t k = 0; k < made.operand_count; k++) wholes[k] = split_whole(self, operands[k]);
+    for (int32_t k = 0; k < made.operand_count; k++) arrays[k] = split_array(self, operands[k]);
     for (int32_t k = 0; k < made.called_count; k++)
         called[k] = split_computation(self, made.called[k], shares);
-    made.operands = wholes;
+    made.operands = arrays;
     made.called = called;
     if (--self->room < 0) self->is_too_large = true;
     if (self->is_too_large || self->composer.module->arena.failed)
         return split_value(self, &instruction->shape);
     SplitValue *value =
         split_made(self, &instruction->shape, ir_compose(&self->composer, 0, &made, self->origin));
-    if (made.opcode == IR_CONSTANT) self->constant[self->origin] = value->whole;
+    if (made.opcode == IR_CONSTANT) self->constant[self->origin] = value->array;
     for (int32_t k = made.operand_count - 1; ir_is_elementwise(made.opcode) && k >= 0; k--)
         if (operands[k]->follows >= 0) value->follows = operands[k]->follows;
     return value;
@@ -163,7 +163,7 @@ static SplitValue *barrier(Splitter *self, const IrInstruction *instruction, Spl
         int64_t parts = split_is_stack(element) ? element->shape->dimensions[0] : 1;
         for (int32_t p = 0; p < parts && !self->is_too_large; p++) {
             values[made] =
-                split_is_stack(element) ? split_layer(self, element, p) : split_whole(self, element);
+                split_is_stack(element) ? split_layer(self, element, p) : split_array(self, element);
             shapes[made++] = split_is_stack(element) ? split_layer_shape(element->shape) : *element->shape;
         }
     }
@@ -333,7 +333,7 @@ static AmStatus finish_entry(Splitter *self, IrLayerMap *map, SplitValue **param
             map->output_count += (int32_t)layers;
             for (int32_t l = 0; l < layers && !self->is_too_large; l++) {
                 int32_t to = next + k - first + l * trees;
-                values[to] = split_of[k] >= 0 ? split_layer(self, value, l) : split_whole(self, value);
+                values[to] = split_of[k] >= 0 ? split_layer(self, value, l) : split_array(self, value);
                 shapes[to] = split_of[k] >= 0 ? split_layer_shape(value->shape) : *value->shape;
                 map->outputs[to] = (IrLayerPart){k, l * elements, split_of[k] >= 0 ? l : -1};
             }
@@ -346,7 +346,7 @@ static AmStatus finish_entry(Splitter *self, IrLayerMap *map, SplitValue **param
         int64_t elements = self->is_split[p] ? ir_shape_elements(parameters[p]->shape) / layers : 0;
         for (int32_t l = 0; l < layers; l++) {
             if (self->is_split[p]) split_layer(self, parameters[p], l);
-            else split_whole(self, parameters[p]);
+            else split_array(self, parameters[p]);
             map->parameters[self->number[p] + l * self->stride[p]] =
                 (IrLayerPart){p, l * elements, self->is_split[p] ? l : -1};
         }

@@ -40,9 +40,9 @@ static double product_operations(const LiveBytes *live, const ProgramInstruction
     for (int32_t k = 0; k < 2; k++) elements *= elements_of(live, instruction->operands[k]);
     const ProgramValue *left = &program->values[instruction->operands[0]];
     const IrDot *dot = ir_is_matrix_product(instruction->opcode) ? instruction->attributes->dot : NULL;
-    const IrShape *whole = &program->module->instructions[left->origin].shape;
-    for (int32_t k = 0; dot && k < dot->batch_count && whole->rank == left->shape.rank; k++)
-        batch *= (double)whole->dimensions[dot->lhs_batch[k]] /
+    const IrShape *global = &program->module->instructions[left->origin].shape;
+    for (int32_t k = 0; dot && k < dot->batch_count && global->rank == left->shape.rank; k++)
+        batch *= (double)global->dimensions[dot->lhs_batch[k]] /
                  sbp_ways(program->mesh, left->state, (int32_t)dot->lhs_batch[k]);
     return 2 * sqrt(elements / batch);
 }
@@ -63,9 +63,9 @@ static double estimate(const LiveBytes *live, const ProgramInstruction *instruct
     if (program_has_control(instruction)) return 0;
     if (instruction->regions.in_blocks) {
         const IrModule *module = live->program->module;
-        double whole = (double)ir_shape_bytes(&module->instructions[instruction->origin].shape);
+        double global = (double)ir_shape_bytes(&module->instructions[instruction->origin].shape);
         double operations = module->called_work[instruction->compute.called].work.flops;
-        double own = whole > 0 ? operations * result_bytes(live, instruction) / whole : 0;
+        double own = global > 0 ? operations * result_bytes(live, instruction) / global : 0;
         return OPERATIONS_PER_BYTE * made + own;
     }
     bool is_product = program_is_work(instruction) && instruction->operand_count >= 2;

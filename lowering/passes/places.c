@@ -156,7 +156,7 @@ static int64_t same_elements(const Program *program, const ProgramValue *array, 
     return elements;
 }
 
-/* Returns whether parts that begin at these elements, one for each iteration, are the whole array. */
+/* Returns whether parts that begin at these elements, one for each iteration, are the global array. */
 static bool covers(Arena *arena, const int64_t *first, int64_t iterations, int64_t part, int64_t whole) {
     int64_t count = whole / part, found = 0;
     if (whole % part != 0 || count > iterations) return false;

@@ -7,11 +7,11 @@
 #include "propagation/rules/rules.h"
 
 int64_t program_even_bytes(const Program *program, const ProgramValue *value) {
-    const IrShape *whole = rules_leaf(&program->module->instructions[value->origin].shape, value->leaf);
+    const IrShape *global = rules_leaf(&program->module->instructions[value->origin].shape, value->leaf);
     int64_t ways = 1;
     for (int32_t axis = 0; axis < program->mesh->axis_count; axis++)
         if (sbp_is_split(value->state.axis[axis])) ways *= program->mesh->axes[axis].size;
-    return ir_shape_elements(whole) * dtype_bytes(value->shape.type) / ways;
+    return ir_shape_elements(global) * dtype_bytes(value->shape.type) / ways;
 }
 
 AmStatus live_bytes_find(LiveBytes *live, const Program *program, AmError *error) {

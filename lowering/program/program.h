@@ -32,13 +32,13 @@ const char *program_collective_name(ProgramCollectiveKind kind); /* "all_reduce"
 /* One collective moves one or more operands (merged ones share all but the
  * dimensions). Along a split dimension group member k owns parts[k] elements,
  * in group order, so uneven shards need no padding.
- *   all_gather:     operand is the local part along `dimension`, result is whole.
- *   reduce_scatter: operand is whole, result is the local part along `dimension`.
- *   all_to_all:     operand is the local part along `dimension`, whole along
- *                   `other`; the result is whole along `dimension`, the local
+ *   all_gather:     operand is the local part along `dimension`, result is replicated.
+ *   reduce_scatter: operand is replicated, result is the local part along `dimension`.
+ *   all_to_all:     operand is the local part along `dimension`, global along
+ *                   `other`; the result is global along `dimension`, the local
  *                   part along `other`.
  *   halo_exchange:  operand is the local part along `dimension`, result of member
- *                   k the elements range_start[k] .. + range_extent[k] of the whole
+ *                   k the elements range_start[k] .. + range_extent[k] of the global value
  *                   dimension. Ranges may overlap, be empty or leave elements out.
  *   host_load:      operands are parameters in the host's memory, results their
  *                   copies on the device (lowering/offload/offload.h).
@@ -53,7 +53,8 @@ typedef struct ProgramMovement {
 } ProgramMovement;
 
 /* Returns a piece of a halo_exchange: the elements of member `to`'s range within member `from`'s shard.
- * Returns their number; *start is the first of them in the whole dimension, *part_start that of the shard. */
+ * Returns their number; *start is the first of them in the global dimension, *part_start that of the shard.
+ */
 int64_t program_halo_piece(const ProgramMovement *movement, int32_t from, int32_t to, int64_t *start,
                            int64_t *part_start);
 
@@ -84,7 +85,7 @@ typedef struct TransferEnd {
  * which the pieces are sent (never partial). */
 typedef struct TransferRoute {
     TransferEnd source, target;
-    double bytes; /* moved in all, collectives included: whole tensors (T of table 2) */
+    double bytes; /* moved in all, collectives included: global tensors (T of table 2) */
 } TransferRoute;
 
 /* The role of one rank in a transfer of a value between two sets of devices (transfer.h). A sending
@@ -99,17 +100,17 @@ typedef struct ProgramTransfer {
     int32_t slots;              /* values that may be under way at once; 0: senders wait for receivers */
     int64_t number;             /* the same at both ends; transfers from one rank to another differ in it */
     int32_t sender, receiver;   /* stages, or parts of a model whose stages are in chunks */
-    const IrShape *shape;       /* of the whole value */
+    const IrShape *shape;       /* of the global value */
     const TransferRoute *route; /* between which ends, in which states */
 } ProgramTransfer;
 
-/* The position of a shard in the whole: for results of iota and random numbers, and for operand 0
- * of gather, scatter and the dynamic slices, whose indices refer to the whole. A gather or
- * dynamic-slice gives zeros outside the shard, after clamping in the whole; a scatter or
- * dynamic-update-slice skips positions outside. NULL in an instruction whose shard is the whole. */
+/* The position of a shard in the global array: for results of iota and random numbers, and for operand 0
+ * of gather, scatter and the dynamic slices, whose indices refer to the global array. A gather or
+ * dynamic-slice gives zeros outside the shard, after clamping in the global array; a scatter or
+ * dynamic-update-slice skips positions outside. NULL in an instruction whose shard is the global array. */
 typedef struct ProgramShard {
     const int64_t *start;  /* [rank] */
-    const int64_t *global; /* [rank] whole sizes */
+    const int64_t *global; /* [rank] global sizes */
     const int64_t *window; /* [rank] of operand 0: sizes of the window that indices move, in unsplit
                               dimensions; NULL without a window */
 } ProgramShard;

@@ -17,7 +17,7 @@
 #include "lowering/spmd/lower_chunks.h"
 #include "propagation/rules/linearity.h"
 
-/* Returns whether operand k is a tuple as a whole, not an element of one. */
+/* Returns whether operand k is a tuple, not an element of one. */
 static bool is_tuple_operand(const Lowering *self, const IrInstruction *instruction, int32_t k) {
     return self->module->instructions[instruction->operands[k]].shape.type == DTYPE_TUPLE;
 }
@@ -124,14 +124,14 @@ static int32_t count_operands(const Lowering *self, const IrInstruction *instruc
     return count;
 }
 
-/* Requires the leaves of a tuple operand, whole: loops and calls take tuples. */
+/* Requires the leaves of a tuple operand, replicated: loops and calls take tuples. */
 static AmStatus require_tuple(Lowering *self, int32_t producer, int32_t *operands, int32_t *count,
                               AmError *error) {
     const IrInstruction *tuple = &self->module->instructions[producer];
-    const SbpState whole = {.axis = {0}};
+    const SbpState replicated = {.axis = {0}};
     if (tuple->opcode != IR_TUPLE) {
         for (int32_t leaf = 0; leaf < rules_leaf_count(&tuple->shape); leaf++, ++*count)
-            TRY(lower_operand_in_state(self, producer, leaf, whole, &operands[*count], error));
+            TRY(lower_operand_in_state(self, producer, leaf, replicated, &operands[*count], error));
         return AM_OK;
     }
     for (int32_t k = 0; k < tuple->operand_count; k++) {
@@ -140,7 +140,7 @@ static AmStatus require_tuple(Lowering *self, int32_t producer, int32_t *operand
             TRY(require_tuple(self, source, operands, count, error));
             continue;
         }
-        TRY(lower_operand_in_state(self, source, self->rules->leaf[tuple->operands[k]], whole,
+        TRY(lower_operand_in_state(self, source, self->rules->leaf[tuple->operands[k]], replicated,
                                    &operands[*count], error));
         ++*count;
     }
@@ -189,7 +189,7 @@ static AmStatus require_operands(Lowering *self, int32_t i, Split split, uint8_t
     return AM_OK;
 }
 
-/* Sets the attributes that depend on the position of operand 0's shard in the whole. */
+/* Sets the attributes that depend on the position of operand 0's shard in the global array. */
 static void place_operand(Lowering *self, ProgramInstruction *instruction, const IrInstruction *source,
                           SbpState state) {
     const IrShape *shape =
@@ -297,7 +297,7 @@ static AmStatus emit_local_form(Lowering *self, int32_t i, Split split, uint8_t 
     if (!lower_has_regions(source->opcode)) return AM_OK;
     TRY(lower_check_regions(self->module, source, error));
     if (self->rules->rules[i].inner) return lower_fusion_region(self, instruction, error);
-    return lower_whole_regions(instruction, self->arena, self->module, error);
+    return lower_replicated_regions(instruction, self->arena, self->module, error);
 }
 
 /* Finds, on each axis, the factor of an on-demand instruction that gives `state`; without one the
@@ -411,11 +411,11 @@ static SbpState rounding_state(const Lowering *self, const IrShape *shape, SbpSt
 static AmStatus finish_f32_sum(Lowering *self, int32_t i, int32_t value, SbpState state, AmError *error) {
     const IrShape *shape = &self->module->instructions[i].shape;
     SbpState parts = self->program->values[value].state, rounded = state;
-    uint32_t whole = 0;
+    uint32_t replicated = 0;
     for (int32_t axis = 0; axis < self->program->mesh->axis_count; axis++)
-        if (sbp_is_partial(parts.axis[axis]) && state.axis[axis] == SBP_B) whole |= 1u << axis;
+        if (sbp_is_partial(parts.axis[axis]) && state.axis[axis] == SBP_B) replicated |= 1u << axis;
     bool is_part = sbp_has_partial(state); /* which is not rounded */
-    if (!is_part) rounded = rounding_state(self, shape, state, whole);
+    if (!is_part) rounded = rounding_state(self, shape, state, replicated);
     IrShape f32 = lower_f32_shape(shape);
     TRY(reshard_value(self, i, LOWERED_F32_SUM, &f32, value, rounded, &value, error));
     if (is_part) return AM_OK;
@@ -675,7 +675,7 @@ AmStatus plan_lower_chunks(Program **program, Arena *arena, const AssignedStages
     return program_plan_buffers(*program, error);
 }
 
-AmStatus plan_lower_whole(Program **program, Arena *arena, const PlanContext *context, AmError *error) {
+AmStatus plan_lower_one_device(Program **program, Arena *arena, const PlanContext *context, AmError *error) {
     PlanStage *stage = ARENA_ARRAY(arena, PlanStage, 1);
     if (!stage) return am_fail_memory(error, (int64_t)sizeof *stage);
     *stage = (PlanStage){.mesh = {.axis_count = 1, .axes = {{.name = "data", .size = 1}}, .device_count = 1}};

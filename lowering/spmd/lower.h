@@ -3,7 +3,7 @@
  * Each instruction is computed on the shards that its factors give. Where an operand is in another state,
  * reshard_value() (reshard.c) inserts collectives. Passes (lowering/passes) then merge, fuse and order
  * instructions and plan buffers. plan_lower() lowers a one-stage plan, plan_lower_stage() one stage of
- * several, and plan_lower_whole() the reference on one device.
+ * several, and plan_lower_one_device() the reference on one device.
  */
 #ifndef LOWERING_SPMD_LOWER_H
 #define LOWERING_SPMD_LOWER_H
@@ -33,8 +33,8 @@ AmStatus plan_lower_stage(Program **program, Arena *arena, const AssignedStages 
 AmStatus plan_lower_chunks(Program **program, Arena *arena, const AssignedStages *all, int32_t stage,
                            int32_t device, AmError *error);
 
-/* Lowers the reference: the whole module on one device (`--plan none`). */
-AmStatus plan_lower_whole(Program **program, Arena *arena, const PlanContext *context, AmError *error);
+/* Lowers the reference: the module on one device (`--plan none`). */
+AmStatus plan_lower_one_device(Program **program, Arena *arena, const PlanContext *context, AmError *error);
 
 /* Lowers a called computation of the canonical module as a program of its own on one device, with every
  * value replicated. Its parameters and outputs are the leaves of the computation's, in order; `repeats`:

@@ -92,7 +92,7 @@ static AmStatus add_instruction(ComputationLowering *self, int32_t i, AmError *e
                              .compute.called = source->called_count > 0 ? source->called[0] : -1,
                              .compute.called_second = source->called_count > 1 ? source->called[1] : -1};
     if (!lower_has_regions(source->opcode)) return AM_OK;
-    return lower_whole_regions(instruction, self->arena, self->module, error);
+    return lower_replicated_regions(instruction, self->arena, self->module, error);
 }
 
 /* Lowers one instruction: tuples and barriers only pass leaves on. */

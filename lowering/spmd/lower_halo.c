@@ -208,30 +208,30 @@ static AmStatus open_halo(Halo *halo, Lowering *self, int32_t i, int32_t f, uint
  * these are here. NULL without memory. */
 static LocalAttributes *copy_attributes(Lowering *self, const IrInstruction *source,
                                         const IrShape *local_operand) {
-    const IrAttributes *whole = source->attributes;
+    const IrAttributes *global = source->attributes;
     const IrShape *operand = &self->module->instructions[source->operands[0]].shape;
     int32_t rank = local_operand->rank;
     LocalAttributes *local = ARENA_ARRAY(self->arena, LocalAttributes, 1);
     if (!local) return NULL;
     *local =
-        (LocalAttributes){.attributes = *whole,
+        (LocalAttributes){.attributes = *global,
                           .slice_start = ARENA_ARRAY(self->arena, int64_t, rank + 1),
                           .slice_limit = ARENA_ARRAY(self->arena, int64_t, rank + 1),
                           .padding = ARENA_ARRAY(self->arena, IrPadding, rank + 1),
-                          .window = ARENA_ARRAY(self->arena, IrWindowDimension, whole->window_count + 1)};
+                          .window = ARENA_ARRAY(self->arena, IrWindowDimension, global->window_count + 1)};
     if (self->arena->failed) return NULL;
-    if (whole->padding) {
-        memcpy(local->padding, whole->padding, sizeof *whole->padding * (size_t)rank);
+    if (global->padding) {
+        memcpy(local->padding, global->padding, sizeof *global->padding * (size_t)rank);
         local->attributes.padding = local->padding;
     }
-    if (whole->window) {
-        memcpy(local->window, whole->window, sizeof *whole->window * (size_t)whole->window_count);
+    if (global->window) {
+        memcpy(local->window, global->window, sizeof *global->window * (size_t)global->window_count);
         local->attributes.window = local->window;
     }
     for (int32_t d = 0; d < rank && source->opcode == IR_SLICE; d++) {
-        bool is_whole = whole->slice_limit[d] - whole->slice_start[d] == operand->dimensions[d];
-        local->slice_start[d] = whole->slice_start[d];
-        local->slice_limit[d] = is_whole ? local_operand->dimensions[d] : whole->slice_limit[d];
+        bool takes_all = global->slice_limit[d] - global->slice_start[d] == operand->dimensions[d];
+        local->slice_start[d] = global->slice_start[d];
+        local->slice_limit[d] = takes_all ? local_operand->dimensions[d] : global->slice_limit[d];
         local->attributes.slice_start = local->slice_start;
         local->attributes.slice_limit = local->slice_limit;
     }
@@ -253,13 +253,13 @@ SbpState lower_halo_state(const Lowering *self, int32_t i, const int8_t *factors
         const Factor *factor = factors[axis] < 0 ? NULL : &rule->factors[factors[axis]];
         if (!factor || !factor->halo || !is_brought(rule, factor, slot)) continue;
         Sbp split = sbp_split(factor->dimension[slot]);
-        bool is_there = sbp_blocks(*stored, factor->dimension[slot]) == 1, is_whole = true;
+        bool is_there = sbp_blocks(*stored, factor->dimension[slot]) == 1, takes_all = true;
         for (int32_t k = 0; k < MESH_MAX_AXES; k++) {
             bool is_along = k < self->program->mesh->axis_count && factors[k] == factors[axis];
             is_there &= (stored->axis[k] == split) == is_along;
-            is_whole &= !is_along || stored->axis[k] == SBP_B;
+            takes_all &= !is_along || stored->axis[k] == SBP_B;
         }
-        if (self->rules->on_demand[producer] || is_whole) sbp_set(&state, axis, SBP_B);
+        if (self->rules->on_demand[producer] || takes_all) sbp_set(&state, axis, SBP_B);
         else if (is_there) sbp_take(&state, *stored, axis);
     }
     return state;

@@ -102,7 +102,7 @@ AmStatus lower_flush_transfers(Lowering *self, int32_t i, AmError *error);
 AmStatus lower_transfers(Lowering *self, AmError *error);
 
 /* Adds a value that holds (instruction, leaf) in `state`, produced by the next
- * instruction to be added. `global` is the whole shape. */
+ * instruction to be added. `global` is the global shape. */
 int32_t lower_add_value(Lowering *self, int32_t instruction, int32_t leaf, const IrShape *global,
                         SbpState state);
 ProgramInstruction *lower_add_instruction(Lowering *self);
@@ -118,7 +118,7 @@ AmStatus lower_operand_in_state(Lowering *self, int32_t i, int32_t leaf, SbpStat
                                 AmError *error);
 
 /* Returns whether the result of an operator without operands depends on the position of the shard
- * in the whole (ProgramShard).
+ * in the global array (ProgramShard).
  */
 static inline bool lower_makes_by_place(IrOpcode opcode) {
     return opcode == IR_IOTA || opcode == IR_RNG || opcode == IR_RNG_BIT_GENERATOR;
@@ -127,12 +127,12 @@ static inline bool lower_makes_by_place(IrOpcode opcode) {
  * writes; the sizes of the window that they move, without splits: [rank of operand 0]. */
 bool lower_moves_window(IrOpcode opcode);
 const int64_t *lower_window(Arena *arena, const IrModule *module, const IrInstruction *source);
-/* Returns the position of a shard of a tensor of that shape in the whole; `window` as in lower_window(), or
- * NULL. */
+/* Returns the position of a shard of a tensor of that shape in the global array; `window` as in
+ * lower_window(), or NULL. */
 const ProgramShard *lower_shard(Lowering *self, const IrShape *shape, SbpState state, const int64_t *window);
 /* Returns the part of a constant that this device holds, row-major. */
 const IrLiteral *lower_literal(Lowering *self, const IrInstruction *instruction, SbpState state);
-/* Attributes that contain sizes, rewritten for the local operand, whose whole has shape `operand`. */
+/* Attributes that contain sizes, rewritten for the local operand, whose global array has shape `operand`. */
 const IrAttributes *lower_attributes(Lowering *self, const IrInstruction *instruction, SbpState state,
                                      const IrShape *operand);
 /* Returns whether the result, a value, has the elements of the operand, also a value, in the same
@@ -161,9 +161,9 @@ bool lower_has_regions(IrOpcode opcode);
 AmStatus lower_check_bitcast(const IrModule *module, int32_t i, AmError *error);
 /* Refuses computations that multiply beyond all proportion, mention by mention. AM_ERROR_INPUT. */
 AmStatus lower_check_regions(const IrModule *module, const IrInstruction *instruction, AmError *error);
-/* Gives an instruction whose operands are set its regions, with everything whole. */
-AmStatus lower_whole_regions(ProgramInstruction *instruction, Arena *arena, const IrModule *module,
-                             AmError *error);
+/* Gives an instruction whose operands are set its regions, with all values replicated. */
+AmStatus lower_replicated_regions(ProgramInstruction *instruction, Arena *arena, const IrModule *module,
+                                  AmError *error);
 
 /* Gives a fusion of products its region, with the shapes that follow from its operands and results. */
 AmStatus lower_fusion_region(Lowering *self, ProgramInstruction *instruction, AmError *error);
@@ -171,7 +171,7 @@ AmStatus lower_fusion_region(Lowering *self, ProgramInstruction *instruction, Am
 AmStatus lower_finish_fusion_regions(Program *program, AmError *error);
 
 /* Emits the collectives and slices from value `from` to `to`; every state on
- * the way is remembered. `global` is the whole shape. */
+ * the way is remembered. `global` is the global shape. */
 AmStatus reshard_value(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t from,
                        SbpState to, int32_t *value, AmError *error);
 

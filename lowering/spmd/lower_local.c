@@ -31,11 +31,11 @@ const int64_t *lower_window(Arena *arena, const IrModule *module, const IrInstru
 
 AmStatus lower_local_groups(const Lowering *self, ProgramInstruction *instruction,
                             const IrInstruction *source, AmError *error) {
-    const IrConvolution *whole = source->attributes->convolution;
-    if (!whole || (whole->feature_group_count == 1 && whole->batch_group_count == 1)) return AM_OK;
-    bool of_features = whole->feature_group_count > 1;
-    int64_t groups = of_features ? whole->feature_group_count : whole->batch_group_count;
-    int64_t dimension = of_features ? whole->input_feature : whole->input_batch;
+    const IrConvolution *global = source->attributes->convolution;
+    if (!global || (global->feature_group_count == 1 && global->batch_group_count == 1)) return AM_OK;
+    bool of_features = global->feature_group_count > 1;
+    int64_t groups = of_features ? global->feature_group_count : global->batch_group_count;
+    int64_t dimension = of_features ? global->input_feature : global->input_batch;
     int64_t size = self->module->instructions[source->operands[0]].shape.dimensions[dimension];
     int64_t local_size = self->program->values[instruction->operands[0]].shape.dimensions[dimension];
     if (size == local_size || size < groups) return AM_OK;
@@ -47,7 +47,7 @@ AmStatus lower_local_groups(const Lowering *self, ProgramInstruction *instructio
     IrAttributes *attributes = ARENA_ARRAY(self->arena, IrAttributes, 1);
     IrConvolution *local = ARENA_ARRAY(self->arena, IrConvolution, 1);
     if (self->arena->failed) return am_fail_memory(error, (int64_t)sizeof *attributes);
-    *local = *whole;
+    *local = *global;
     *(of_features ? &local->feature_group_count : &local->batch_group_count) = local_groups;
     *attributes = *instruction->attributes;
     attributes->convolution = local;
@@ -76,37 +76,37 @@ const ProgramShard *lower_shard(Lowering *self, const IrShape *shape, SbpState s
 }
 
 const IrLiteral *lower_literal(Lowering *self, const IrInstruction *instruction, SbpState state) {
-    const IrLiteral *whole = instruction->literal;
+    const IrLiteral *global = instruction->literal;
     const IrShape *shape = &instruction->shape;
-    if (!whole || !whole->data || !sbp_has_split(state)) return whole;
+    if (!global || !global->data || !sbp_has_split(state)) return global;
     ShardLayout layout;
-    if (!shard_layout(&layout, self->program->mesh, state, self->program->device, shape)) return whole;
+    if (!shard_layout(&layout, self->program->mesh, state, self->program->device, shape)) return global;
     int64_t bytes = shard_elements(&layout) * dtype_bytes(shape->type);
     IrLiteral *part = ARENA_ARRAY(self->arena, IrLiteral, 1);
     char *data = arena_alloc(self->arena, (size_t)bytes);
-    if (self->arena->failed) return whole;
-    shard_copy_out(&layout, data, whole->data, dtype_bytes(shape->type));
+    if (self->arena->failed) return global;
+    shard_copy_out(&layout, data, global->data, dtype_bytes(shape->type));
     *part = (IrLiteral){.data = data, .bytes = bytes};
     return part;
 }
 
 const IrAttributes *lower_attributes(Lowering *self, const IrInstruction *instruction, SbpState state,
                                      const IrShape *operand) {
-    const IrAttributes *whole = instruction->attributes;
-    const int64_t *sizes = instruction->opcode == IR_SLICE           ? whole->slice_limit
-                           : instruction->opcode == IR_GATHER        ? whole->gather->slice_sizes
-                           : instruction->opcode == IR_DYNAMIC_SLICE ? whole->slice_sizes
+    const IrAttributes *global = instruction->attributes;
+    const int64_t *sizes = instruction->opcode == IR_SLICE           ? global->slice_limit
+                           : instruction->opcode == IR_GATHER        ? global->gather->slice_sizes
+                           : instruction->opcode == IR_DYNAMIC_SLICE ? global->slice_sizes
                                                                      : NULL;
-    if (!sizes) return whole;
+    if (!sizes) return global;
     IrAttributes *local = ARENA_ARRAY(self->arena, IrAttributes, 1);
     int64_t *starts, *local_sizes = shard_extents(self, operand, state, &starts);
-    if (self->arena->failed) return whole;
-    *local = *whole;
+    if (self->arena->failed) return global;
+    *local = *global;
     if (instruction->opcode == IR_SLICE) {
         for (int32_t d = 0; d < operand->rank; d++) {
             int64_t extent = local_sizes[d];
-            starts[d] = whole->slice_start[d];
-            local_sizes[d] = whole->slice_limit[d];
+            starts[d] = global->slice_start[d];
+            local_sizes[d] = global->slice_limit[d];
             if (sbp_ways(self->program->mesh, state, d) > 1) {
                 /* The device has a shard of each of several equal blocks, or of the only one. */
                 int64_t block = local_sizes[d] - starts[d], shard = extent / (operand->dimensions[d] / block);
@@ -124,8 +124,8 @@ const IrAttributes *lower_attributes(Lowering *self, const IrInstruction *instru
         local->slice_sizes = local_sizes;
     } else {
         IrGather *gather = ARENA_ARRAY(self->arena, IrGather, 1);
-        if (!gather) return whole;
-        *gather = *whole->gather;
+        if (!gather) return global;
+        *gather = *global->gather;
         gather->slice_sizes = local_sizes;
         local->gather = gather;
     }
@@ -133,15 +133,15 @@ const IrAttributes *lower_attributes(Lowering *self, const IrInstruction *instru
 }
 
 /* Elements of the largest shard of an array in a value's state; of the whole where shares are unequal. */
-static int64_t most_elements(const Lowering *self, const IrShape *whole, int32_t value) {
+static int64_t most_elements(const Lowering *self, const IrShape *global, int32_t value) {
     const Mesh *mesh = self->program->mesh;
     SbpState state = self->program->values[value].state;
     int64_t elements = 1;
     for (int32_t axis = 0; axis < mesh->axis_count; axis++)
         if (mesh->axes[axis].shares) sbp_set(&state, axis, SBP_B);
-    for (int32_t d = 0; d < whole->rank; d++) {
+    for (int32_t d = 0; d < global->rank; d++) {
         int64_t start, extent; /* the first device has the largest part */
-        sbp_shard(mesh, state, 0, d, whole->dimensions[d], &start, &extent);
+        sbp_shard(mesh, state, 0, d, global->dimensions[d], &start, &extent);
         elements *= extent;
     }
     return elements;

@@ -10,7 +10,7 @@
 
 /* The shard of an array. */
 typedef struct LocalShape {
-    const int64_t *global; /* [rank] whole sizes; NULL: the place is free */
+    const int64_t *global; /* [rank] global sizes; NULL: the place is free */
     const int64_t *local;  /* [rank] this device's */
     int32_t rank;
     SbpState state;

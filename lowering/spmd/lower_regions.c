@@ -44,8 +44,8 @@ bool lower_has_regions(IrOpcode opcode) {
     return opcode == IR_WHILE || opcode == IR_CONDITIONAL || opcode == IR_CALL || opcode == IR_FUSION;
 }
 
-AmStatus lower_whole_regions(ProgramInstruction *instruction, Arena *arena, const IrModule *module,
-                             AmError *error) {
+AmStatus lower_replicated_regions(ProgramInstruction *instruction, Arena *arena, const IrModule *module,
+                                  AmError *error) {
     const IrInstruction *source = &module->instructions[instruction->origin];
     bool is_loop = source->opcode == IR_WHILE;
     Program **regions = ARENA_ARRAY(arena, Program *, source->called_count + 1);

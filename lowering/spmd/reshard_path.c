@@ -93,7 +93,7 @@ static double common_share(const Mesh *mesh, uint32_t from, uint32_t to) {
     return common / mesh->device_count;
 }
 
-/* Returns the share of the whole tensor that a device receives in a step. */
+/* Returns the share of the global tensor that a device receives in a step. */
 static double step_weight(const Mesh *mesh, SbpState from, const ReshardStep *step) {
     double n = group_size(mesh, step->axes), part = (n - 1) / n;
     switch (step->kind) {

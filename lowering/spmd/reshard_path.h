@@ -1,7 +1,7 @@
 /* The cheapest sequence of collectives from one state of a tensor to another.
  *
  * Lowering emits this sequence, so that its cost is of all axes together and in the order of the mesh: the
- * share of the whole tensor that a device receives. It needs no cluster. Assignment compares single axes
+ * share of the global tensor that a device receives. It needs no cluster. Assignment compares single axes
  * (propagation/assign/reshard_bytes.h), and the sharding graph needs seconds that no path falls below
  * (cost/relaxation/reshard_costs.h).
  */
@@ -24,15 +24,15 @@ typedef struct ReshardStep {
 typedef struct ReshardPath {
     int32_t count;
     ReshardStep steps[RESHARD_MOST_STEPS];
-    double weight; /* share of the whole tensor that a device receives */
+    double weight; /* share of the global tensor that a device receives */
 } ReshardPath;
 
 /* Finds the cheapest path. Returns false if no path exists: no collective makes a value partial.
- * `global` is the whole shape. */
+ * `global` is the global shape. */
 bool reshard_find_path(ReshardPath *path, const Mesh *mesh, const IrShape *global, SbpState from,
                        SbpState to);
 
-/* Returns the share of the whole tensor that a device receives when resharding from one state to another; -1
+/* Returns the share of the global tensor that a device receives when resharding from one state to another; -1
  * where that is impossible. */
 double reshard_weight(const Mesh *mesh, const IrShape *global, SbpState from, SbpState to);
 

@@ -169,7 +169,7 @@ static AmStatus go_on(CutAgentBatch *batch, CutAgentState *next, Branch *branche
         for (int32_t k = 0; k < batch->states[s].candidate_count; k++)
             branches[count++] = (Branch){.state = s,
                                          .candidate = k,
-                                         .whole = cut_agent_whole(&batch->states[s], lengths[s][k]),
+                                         .whole = cut_agent_total_length(&batch->states[s], lengths[s][k]),
                                          .length = lengths[s][k]};
     qsort(branches, (size_t)count, sizeof(Branch), compare_branches);
     for (int32_t k = 0; k < count && kept < width; k++)

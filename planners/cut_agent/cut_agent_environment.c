@@ -216,7 +216,7 @@ double cut_agent_length(const CutAgentState *state, int32_t index) {
     return chain_length_with(state->problem, &candidate->stage, cut_agent_rest_length(candidate->rest));
 }
 
-double cut_agent_whole(const CutAgentState *state, double length) {
+double cut_agent_total_length(const CutAgentState *state, double length) {
     return fmax(state->least, state->occupied + length);
 }
 

@@ -80,7 +80,7 @@ AmStatus cut_agent_step(CutAgentState *state, int32_t candidate, AmError *error)
 
 /* Returns Q of a candidate whose rest is valued, and with it the length of the whole pipeline. */
 double cut_agent_length(const CutAgentState *state, int32_t candidate);
-double cut_agent_whole(const CutAgentState *state, double length);
+double cut_agent_total_length(const CutAgentState *state, double length);
 
 /* Returns the length of a valued rest. */
 double cut_agent_rest_length(const CutAgentRest *rest);

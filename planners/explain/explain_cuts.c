@@ -151,11 +151,11 @@ AmStatus explain_cuts(Explainer *self) {
 /* Makes the plan with the cut in another place. Ranges of the plan are the only ones that begin or end
  * there. */
 static AmStatus plan_with_cut(const Explainer *self, const ExplainedCut *cut, int32_t place, Plan **made) {
-    const Plan *whole = self->plan;
+    const Plan *given = self->plan;
     Plan *plan = *made = ARENA_ARRAY(self->arena, Plan, 1);
-    PlanStage *stages = ARENA_ARRAY(self->arena, PlanStage, whole->stage_count);
-    if (!plan || !stages) return am_fail_memory(self->error, whole->stage_count);
-    memcpy(stages, whole->stages, sizeof *stages * (size_t)whole->stage_count);
+    PlanStage *stages = ARENA_ARRAY(self->arena, PlanStage, given->stage_count);
+    if (!plan || !stages) return am_fail_memory(self->error, given->stage_count);
+    memcpy(stages, given->stages, sizeof *stages * (size_t)given->stage_count);
     for (int32_t side = 0; side < 2; side++) {
         PlanStage *stage = &stages[cut->stages[side]];
         size_t bytes = sizeof *stage->ranges * (size_t)stage->range_count;
@@ -166,7 +166,7 @@ static AmStatus plan_with_cut(const Explainer *self, const ExplainedCut *cut, in
             if (ranges[r][1 - side] == cut->instruction) ranges[r][1 - side] = place;
         stage->ranges = ranges;
     }
-    *plan = *whole;
+    *plan = *given;
     plan->stages = stages;
     return AM_OK;
 }

@@ -93,21 +93,21 @@ static void name_decision(const Explainer *self, ExplainedDecision *decision) {
 /* Makes the plan without the decision's entries. */
 static AmStatus plan_without(const Decider *self, int32_t decision, Plan **made) {
     const Explainer *explainer = self->explainer;
-    const Plan *whole = explainer->plan;
+    const Plan *given = explainer->plan;
     const EntryGroup *group = &self->groups[decision];
     int32_t stage = explainer->result->decisions.of[decision].stage, end = group->first + group->count;
-    const PlanAxisPriority *priority = &whole->stages[stage].axis_priorities[group->axis];
+    const PlanAxisPriority *priority = &given->stages[stage].axis_priorities[group->axis];
     Plan *plan = *made = ARENA_ARRAY(explainer->arena, Plan, 1);
-    PlanStage *stages = ARENA_ARRAY(explainer->arena, PlanStage, whole->stage_count);
+    PlanStage *stages = ARENA_ARRAY(explainer->arena, PlanStage, given->stage_count);
     PlanEntry *entries = ARENA_ARRAY(explainer->arena, PlanEntry, priority->count + 1);
     if (!plan || !stages || !entries) return am_fail_memory(explainer->error, priority->count);
     memcpy(entries, priority->entries, sizeof *entries * (size_t)group->first);
     memcpy(entries + group->first, priority->entries + end,
            sizeof *entries * (size_t)(priority->count - end));
-    memcpy(stages, whole->stages, sizeof *stages * (size_t)whole->stage_count);
+    memcpy(stages, given->stages, sizeof *stages * (size_t)given->stage_count);
     stages[stage].axis_priorities[group->axis] =
         (PlanAxisPriority){.count = priority->count - group->count, .entries = entries};
-    *plan = *whole;
+    *plan = *given;
     plan->stages = stages;
     return AM_OK;
 }

@@ -147,21 +147,21 @@ static void list_rows(const Lister *self, int32_t *numbers) {
 /* Makes the plan without the overrides of a row; -1: without any. */
 static AmStatus plan_without(const Plan **made, Arena *arena, const void *data, int32_t row, AmError *error) {
     const Lister *self = data;
-    const Plan *whole = self->explainer->plan;
+    const Plan *given = self->explainer->plan;
     Plan *plan = ARENA_ARRAY(arena, Plan, 1);
-    PlanStage *stages = ARENA_ARRAY(arena, PlanStage, whole->stage_count);
-    if (!plan || !stages) return am_fail_memory(error, whole->stage_count);
-    for (int32_t s = 0, at = 0; s < whole->stage_count; s++) {
-        PlanOverride *left = ARENA_ARRAY(arena, PlanOverride, whole->stages[s].override_count + 1);
-        if (!left) return am_fail_memory(error, whole->stages[s].override_count);
-        stages[s] = whole->stages[s];
+    PlanStage *stages = ARENA_ARRAY(arena, PlanStage, given->stage_count);
+    if (!plan || !stages) return am_fail_memory(error, given->stage_count);
+    for (int32_t s = 0, at = 0; s < given->stage_count; s++) {
+        PlanOverride *left = ARENA_ARRAY(arena, PlanOverride, given->stages[s].override_count + 1);
+        if (!left) return am_fail_memory(error, given->stages[s].override_count);
+        stages[s] = given->stages[s];
         stages[s].overrides = left;
         stages[s].override_count = 0;
-        for (int32_t k = 0; k < whole->stages[s].override_count; k++, at++)
+        for (int32_t k = 0; k < given->stages[s].override_count; k++, at++)
             if (row >= 0 && self->row_of[at] != row)
-                left[stages[s].override_count++] = whole->stages[s].overrides[k];
+                left[stages[s].override_count++] = given->stages[s].overrides[k];
     }
-    *plan = *whole;
+    *plan = *given;
     plan->stages = stages;
     *made = plan;
     return AM_OK;

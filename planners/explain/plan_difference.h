@@ -35,7 +35,7 @@ typedef struct DifferenceDecision {
 typedef struct DifferenceParameters {
     const char *path, *role;
     int32_t count;
-    int64_t bytes;         /* of the whole tensors */
+    int64_t bytes;         /* of the global tensors */
     const char *values[2]; /* "stage 0 [data,-]" */
 } DifferenceParameters;
 

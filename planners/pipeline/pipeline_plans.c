@@ -15,10 +15,10 @@
 /* Finds the units of chunk `chunk` of stage `stage`. */
 static void find_units(const PipelineCandidate *candidate, int32_t stage, int32_t chunk, int32_t *first,
                        int32_t *end) {
-    const StageLayout *whole = &candidate->pipeline.stages[stage];
+    const StageLayout *layout = &candidate->pipeline.stages[stage];
     int32_t part = chunk * candidate->pipeline.stage_count + stage;
-    *first = candidate->chunks.count > 1 ? candidate->chunks.units[part] : whole->first_unit;
-    *end = candidate->chunks.count > 1 ? candidate->chunks.units[part + 1] : whole->end_unit;
+    *first = candidate->chunks.count > 1 ? candidate->chunks.units[part] : layout->first_unit;
+    *end = candidate->chunks.count > 1 ? candidate->chunks.units[part + 1] : layout->end_unit;
 }
 
 static int32_t chunks_of(const PipelineCandidate *candidate) {

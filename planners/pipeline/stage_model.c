@@ -251,12 +251,12 @@ static double whole_iteration(const StageModel *self, const LayerTable *table) {
  * axis.
  */
 static AmStatus choose_sequence(StageModel *self, bool *splits, AmError *error) {
-    const DeviceRange whole = {.width = self->cluster->device_count};
+    const DeviceRange all = {.width = self->cluster->device_count};
     int32_t tensor = self->tensors[self->tensor_count - 1],
             iterations = self->numbers[self->number_count - 1];
     int32_t local_batch = (int32_t)(self->costs->batch / iterations);
     *splits = false;
-    if (tensor == 1 || whole.width % tensor != 0) return AM_OK;
+    if (tensor == 1 || all.width % tensor != 0) return AM_OK;
     for (int32_t k = 0; k < 2; k++)
         self->tables[self->table_count++] =
             (LayerTable){.tensor = tensor, .local_batch = local_batch, .splits_sequence = k == 1};

@@ -21,7 +21,7 @@ static bool has_narrow_scores(const PlanContext *context) {
 static AmStatus price(double *seconds, const PlanContext *context, const Cluster *cluster, AmError *error) {
     Arena arena = {0};
     Program *program;
-    AmStatus status = plan_lower_whole(&program, &arena, context, error);
+    AmStatus status = plan_lower_one_device(&program, &arena, context, error);
     *seconds = 0;
     for (int32_t s = 0; s < cluster->server_count && status == AM_OK; s++) {
         const ClusterServer *server = &cluster->servers[s];

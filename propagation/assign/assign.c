@@ -87,7 +87,7 @@ static bool agrees_with_earlier(const Assigner *self, int32_t i, int32_t axis, c
         for (int32_t earlier = 0; earlier < axis && d >= 0; earlier++) {
             int8_t f = self->result->factor[(size_t)i * MESH_MAX_AXES + (size_t)earlier];
             if (f < 0 || rule->factors[f].dimension[slot] != d) continue;
-            /* The elements of a halo are counted in the whole dimension. */
+            /* The elements of a halo are counted in the global dimension. */
             if (f != choice->place && (factor->halo || rule->factors[f].halo)) return false;
             int32_t outer = factor_blocks(&rule->factors[f], slot) * cuts[earlier].outer;
             ways *= self->stage->mesh.axes[earlier].size;
@@ -309,11 +309,12 @@ static SbpReduction *partial_of(const Assigner *self, int32_t i, int32_t axis) {
     return &self->result->partial[(size_t)i * MESH_MAX_AXES + (size_t)axis];
 }
 
-/* Returns whether the operands `whole` (bits) of instruction i are stored whole on the axis, or made so. */
-static bool are_whole(const Assigner *self, int32_t i, int32_t axis, uint32_t whole) {
+/* Returns whether the operands `replicated` (bits) of instruction i are stored replicated on the axis, or
+ * made so. */
+static bool are_replicated(const Assigner *self, int32_t i, int32_t axis, uint32_t replicated) {
     const int32_t *operands = &self->split_options->operands[self->split_options->first_operand[i]];
-    for (int32_t k = 0; whole >> k; k++)
-        if (whole >> k & 1 && !self->rules->on_demand[operands[k]] &&
+    for (int32_t k = 0; replicated >> k; k++)
+        if (replicated >> k & 1 && !self->rules->on_demand[operands[k]] &&
             self->result->stored[operands[k]].axis[axis] != SBP_B)
             return false;
     return true;
@@ -398,7 +399,7 @@ static void weigh_reduction(const Assigner *self, AxisPlacement *placing, int32_
     const int32_t *operands = &split_options->operands[split_options->first_operand[i]];
     int32_t operand_count = split_options->first_operand[i + 1] - split_options->first_operand[i];
     SbpReduction reduction = SBP_REDUCTION_COUNT;
-    uint32_t partial = 0, whole;
+    uint32_t partial = 0, replicated;
     double above = 0;
     bool is_f32_sum = false;
     for (int32_t k = 0; k < operand_count; k++) {
@@ -416,9 +417,9 @@ static void weigh_reduction(const Assigner *self, AxisPlacement *placing, int32_
     uint32_t beside = linearity_beside(instruction, partial, reduction);
     if (!(is_f32_sum ? linearity_carries_f32 : linearity_carries)(self->module, instruction,
                                                                   (Linearity)split_options->linearity[i],
-                                                                  partial | beside, &reduction, &whole))
+                                                                  partial | beside, &reduction, &replicated))
         return;
-    if (!are_whole(self, i, axis, whole) || !become_parts(self, i, axis, beside) ||
+    if (!are_replicated(self, i, axis, replicated) || !become_parts(self, i, axis, beside) ||
         has_given_factor(self, i, axis))
         return;
     *partial_of(self, i, axis) = reduction;

@@ -44,13 +44,13 @@ AmStatus states_follow_users(Assignment *assignment, Arena *scratch, const PlanC
                 split |= (uint8_t)(1u << axis);
         for (int32_t k = first; k < split_options->first_operand[i + 1]; k++) {
             CommonNeed *need = &needs[split_options->operands[k]];
-            uint8_t whole = 0; /* axes (bits) on which the operand is replicated */
+            uint8_t replicated = 0; /* axes (bits) on which the operand is replicated */
             for (int32_t axis = 0; axis < axis_count; axis++)
                 if (assignment->stored[split_options->operands[k]].axis[axis] == SBP_B)
-                    whole |= (uint8_t)(1u << axis);
+                    replicated |= (uint8_t)(1u << axis);
             /* i needs the dimensions replicated that it does not split. */
-            need->differs |= whole & (uint8_t)~split;
-            if (whole & ~need->differs) {
+            need->differs |= replicated & (uint8_t)~split;
+            if (replicated & ~need->differs) {
                 SbpState state = split_operand_state(assignment, context, i, k - first);
                 for (int32_t m = 0; m < MESH_MAX_AXES && need->users > 0; m++)
                     if (!sbp_equal_on(need->state, state, m)) need->differs |= (uint8_t)(1u << m);

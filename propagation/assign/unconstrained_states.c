@@ -233,7 +233,7 @@ static void price_partial(const StateChoice *self, UnconstrainedValue *value) {
     if (linearity == LINEARITY_NONE) return;
     bool is_f32_sum = false;
     double at_sources = 0, partial_cost = 0;
-    uint32_t partial = 0, whole = 0;
+    uint32_t partial = 0, replicated = 0;
     SbpReduction reduction = SBP_REDUCTION_COUNT;
     for (int32_t k = 0; k < split_options_operand_count(self->split_options, i) && k < MOST_OPERANDS; k++) {
         /* Only an operand without other users can stay partial. */
@@ -250,9 +250,9 @@ static void price_partial(const StateChoice *self, UnconstrainedValue *value) {
     if (!partial) return;
     uint32_t beside = linearity_beside(instruction, partial, reduction);
     if (!(is_f32_sum ? linearity_carries_f32 : linearity_carries)(
-            self->context->canonical, instruction, linearity, partial | beside, &reduction, &whole))
+            self->context->canonical, instruction, linearity, partial | beside, &reduction, &replicated))
         return;
-    if (!are_replicated(self, i, whole)) return;
+    if (!are_replicated(self, i, replicated)) return;
     for (int32_t k = 0; beside >> k; k++)
         if (beside >> k & 1)
             partial_cost +=

@@ -62,11 +62,11 @@ TiledSharding sharding_of_state(const Mesh *mesh, SbpState state, int32_t rank) 
     for (int32_t d = 0; d < rank; d++) sharding.tiles[d] = append_axes(&order, mesh, state, sbp_split(d));
     int32_t partial = append_axes(&order, mesh, state, sbp_partial(SBP_ADD));
     sharding.is_replicated = order.count == 0;
-    int32_t whole = append_axes(&order, mesh, state, SBP_B);
+    int32_t replicated = append_axes(&order, mesh, state, SBP_B);
     sharding.has_partial = partial > 1;
-    sharding.has_whole = whole > 1;
+    sharding.has_replicated = replicated > 1;
     if (sharding.has_partial) sharding.tiles[sharding.tile_rank++] = partial;
-    if (sharding.has_whole) sharding.tiles[sharding.tile_rank++] = whole;
+    if (sharding.has_replicated) sharding.tiles[sharding.tile_rank++] = replicated;
     set_blocks(&sharding, mesh, &order);
     return sharding;
 }

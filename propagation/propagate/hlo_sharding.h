@@ -6,7 +6,7 @@
 #include "propagation/sharding/sbp.h"
 
 /* Devices as an array: its dimensions `tiles` are those of the tensor, then one
- * for partial and one for whole axes, each left out where it is 1; its elements
+ * for partial and one for replicated axes, each left out where it is 1; its elements
  * are iota over `reshape`, transposed by `order`. */
 typedef struct TiledSharding {
     bool is_replicated; /* nothing below matters then */
@@ -14,7 +14,7 @@ typedef struct TiledSharding {
     int32_t tile_rank;
     int32_t reshape[MESH_MAX_AXES], order[MESH_MAX_AXES];
     int32_t block_count; /* of reshape and order */
-    bool has_partial, has_whole;
+    bool has_partial, has_replicated;
 } TiledSharding;
 
 /* Returns the tiles of an array of that rank in a state on the mesh. */

@@ -83,13 +83,13 @@ static bool find_branch_reader(const PlanContext *context, int32_t number, int32
 }
 
 /* Leaves of a tuple: those of a planned loop or conditional by its arrays, those of a
- * tuple operator by its operands, others whole. */
+ * tuple operator by its operands, others are replicated. */
 static Hlo__OpSharding *sharding_of(ModuleWriter *writer, int32_t number, int32_t instruction) {
     const IrInstruction *value = &writer->context->canonical->instructions[instruction];
-    SbpState whole = {.axis = {SBP_B}};
+    SbpState replicated = {.axis = {SBP_B}};
     if (value->shape.type != DTYPE_TUPLE)
         return array_sharding(writer, writer->states[instruction], value->shape.rank);
-    Hlo__OpSharding *message = array_sharding(writer, whole, 0);
+    Hlo__OpSharding *message = array_sharding(writer, replicated, 0);
     int32_t count = rules_leaf_count(&value->shape);
     if (!message || count == 0) return message;
     message->type = HLO__OP_SHARDING__TYPE__TUPLE;
@@ -97,14 +97,14 @@ static Hlo__OpSharding *sharding_of(ModuleWriter *writer, int32_t number, int32_
     if (!message->tuple_shardings) return NULL;
     const PlannedLoop *loop = loop_of_tuple(writer->context, number, instruction);
     for (int32_t leaf = 0; leaf < count; leaf++) {
-        SbpState state = whole;
+        SbpState state = replicated;
         const IrInstruction *operand = value->opcode == IR_TUPLE && count == value->operand_count
                                            ? &writer->context->canonical->instructions[value->operands[leaf]]
                                            : NULL;
         int32_t reader;
         if (loop) reader = loop_leaf_reader(&loop->leaves[leaf]);
         if (loop || find_branch_reader(writer->context, number, instruction, leaf, &reader))
-            state = reader >= 0 ? writer->states[reader] : whole;
+            state = reader >= 0 ? writer->states[reader] : replicated;
         else if (operand && operand->shape.type != DTYPE_TUPLE) state = writer->states[value->operands[leaf]];
         message->tuple_shardings[message->n_tuple_shardings++] =
             array_sharding(writer, state, rules_leaf(&value->shape, leaf)->rank);

@@ -31,10 +31,10 @@ static Hlo__OpSharding *tiled_message(Arena *arena, const Mesh *mesh, SbpState s
     message->last_tile_dims = ARENA_ARRAY(arena, Hlo__OpSharding__Type, 2);
     if (arena->failed) return NULL;
     for (int32_t k = 0; k < sharding.block_count; k++) message->iota_transpose_perm[k] = sharding.order[k];
-    message->replicate_on_last_tile_dim = sharding.has_whole && !sharding.has_partial;
+    message->replicate_on_last_tile_dim = sharding.has_replicated && !sharding.has_partial;
     if (!sharding.has_partial) return message;
     message->last_tile_dims[message->n_last_tile_dims++] = HLO__OP_SHARDING__TYPE__UNREDUCED;
-    if (sharding.has_whole)
+    if (sharding.has_replicated)
         message->last_tile_dims[message->n_last_tile_dims++] = HLO__OP_SHARDING__TYPE__REPLICATED;
     return message;
 }

@@ -54,11 +54,11 @@ static HaloMap map_slice(const Halo *halo, int32_t slot) {
 }
 
 static void local_slice(LocalAttributes *local, const Halo *halo) {
-    const IrAttributes *whole = halo->source->attributes;
+    const IrAttributes *global = halo->source->attributes;
     int32_t d = halo->factor->dimension[0];
     HaloRange part = halo_own_part(halo), range = halo_own_range(halo, 0);
     int64_t stride = stride_of(halo, d);
-    int64_t start = part.extent == 0 ? 0 : whole->slice_start[d] + part.start * stride - range.start;
+    int64_t start = part.extent == 0 ? 0 : global->slice_start[d] + part.start * stride - range.start;
     local->slice_start[d] = start;
     local->slice_limit[d] = start + dilated(part.extent, stride);
 }

@@ -109,9 +109,9 @@ static bool exchange(const IrInstruction *instruction, SbpReduction *reduction) 
 }
 
 bool linearity_carries(const IrModule *module, const IrInstruction *instruction, Linearity linearity,
-                       uint32_t partial, SbpReduction *reduction, uint32_t *whole) {
+                       uint32_t partial, SbpReduction *reduction, uint32_t *replicated) {
     uint32_t data = data_operands(instruction), all = (1u << instruction->operand_count) - 1;
-    *whole = all & ~partial;
+    *replicated = all & ~partial;
     if (partial == 0 || partial & ~data) return false;
     switch (linearity) {
     case LINEARITY_MOVES: return true;
@@ -144,14 +144,14 @@ bool linearity_is_exact(IrOpcode opcode) {
 }
 
 bool linearity_carries_f32(const IrModule *module, const IrInstruction *instruction, Linearity linearity,
-                           uint32_t partial, SbpReduction *reduction, uint32_t *whole) {
+                           uint32_t partial, SbpReduction *reduction, uint32_t *replicated) {
     if (*reduction != SBP_ADD) return false;
     if (instruction->opcode == IR_CONVERT) {
-        *whole = 0;
+        *replicated = 0;
         return partial == 1u && instruction->shape.type == DTYPE_F32;
     }
     return linearity_is_exact(instruction->opcode) &&
-           linearity_carries(module, instruction, linearity, partial, reduction, whole);
+           linearity_carries(module, instruction, linearity, partial, reduction, replicated);
 }
 
 uint32_t linearity_beside(const IrInstruction *instruction, uint32_t partial, SbpReduction reduction) {

@@ -12,8 +12,8 @@ typedef enum Linearity {
     LINEARITY_JOINS,      /* hands on elements of several operands: any reduction */
     LINEARITY_COMBINES,   /* is the reduction's operator, or subtracts sums */
     LINEARITY_REDUCES,    /* combines elements by the reduction's operator */
-    LINEARITY_SCALES,     /* sums: linear in operand 0, the others being whole */
-    LINEARITY_MULTIPLIES, /* sums: linear in either of two operands, the other being whole */
+    LINEARITY_SCALES,     /* sums: linear in operand 0, the others being replicated */
+    LINEARITY_MULTIPLIES, /* sums: linear in either of two operands, the other being replicated */
     LINEARITY_PAIRS,      /* sums: linear in both operands together */
     LINEARITY_MONOTONE,   /* maxima and minima: never falls, without rounding of its own */
     LINEARITY_EXCHANGES   /* negates: sums, and maxima become minima; not: and becomes or */
@@ -23,10 +23,10 @@ typedef enum Linearity {
 Linearity linearity_of(const IrModule *module, const IrInstruction *instruction);
 
 /* Returns whether the instruction, of that linearity, may use the operands `partial` (bits) without
- * a reduction, partial by *reduction; *reduction becomes that of its result, and `*whole` the
+ * a reduction, partial by *reduction; *reduction becomes that of its result, and `*replicated` the
  * operands (bits) that must be replicated if the others are partial. */
 bool linearity_carries(const IrModule *module, const IrInstruction *instruction, Linearity linearity,
-                       uint32_t partial, SbpReduction *reduction, uint32_t *whole);
+                       uint32_t partial, SbpReduction *reduction, uint32_t *replicated);
 
 /* Returns whether the operator moves, adds or negates elements, so that in f32 it adds no rounding. */
 bool linearity_is_exact(IrOpcode opcode);
@@ -35,7 +35,7 @@ bool linearity_is_exact(IrOpcode opcode);
  * (linearity_is_16bit_product()), with the arguments of linearity_carries(). Only exact operators may,
  * computed in f32. A conversion to f32 returns the sums unchanged. */
 bool linearity_carries_f32(const IrModule *module, const IrInstruction *instruction, Linearity linearity,
-                           uint32_t partial, SbpReduction *reduction, uint32_t *whole);
+                           uint32_t partial, SbpReduction *reduction, uint32_t *replicated);
 
 /* Returns the operands (bits) that must be made partial before the instruction can use the operands `partial`
  * without a reduction: an addend of a sum of parts is added by one device alone. */

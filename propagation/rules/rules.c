@@ -205,14 +205,14 @@ IrShape *rules_shapes_inside(Arena *arena, const Rules *rules, int32_t fusion, c
             if (rule->factors[f].dimension[slot] >= 0)
                 sizes[f] = slots[slot]->dimensions[rule->factors[f].dimension[slot]];
     for (int32_t i = 0; i < body->count; i++) {
-        const IrShape *whole = &module->instructions[body->first + i].shape;
-        shapes[i] = *whole;
-        if (whole->type == DTYPE_TUPLE || whole->rank == 0) continue;
-        int64_t *dimensions = ARENA_ARRAY(arena, int64_t, whole->rank);
+        const IrShape *global = &module->instructions[body->first + i].shape;
+        shapes[i] = *global;
+        if (global->type == DTYPE_TUPLE || global->rank == 0) continue;
+        int64_t *dimensions = ARENA_ARRAY(arena, int64_t, global->rank);
         if (!dimensions) return NULL;
-        for (int32_t d = 0; d < whole->rank; d++) {
+        for (int32_t d = 0; d < global->rank; d++) {
             int8_t factor = rule->inner[i * IR_MAX_RANK + d];
-            dimensions[d] = factor < 0 || whole->dimensions[d] == 1 ? whole->dimensions[d] : sizes[factor];
+            dimensions[d] = factor < 0 || global->dimensions[d] == 1 ? global->dimensions[d] : sizes[factor];
         }
         shapes[i].dimensions = dimensions;
     }

@@ -14,7 +14,7 @@
 #include "base/union_find.h"
 #include "propagation/rules/rules_builder.h"
 
-typedef enum Spread { SPREAD_WHOLE, SPREAD_SPLIT, SPREAD_PARTIAL, SPREAD_BLOCKED } Spread;
+typedef enum Spread { SPREAD_REPLICATED, SPREAD_SPLIT, SPREAD_PARTIAL, SPREAD_BLOCKED } Spread;
 
 typedef struct Inside {
     RuleBuilder *builder;
@@ -95,7 +95,7 @@ static Spread spread_of(Inside *self, int32_t i, int32_t class) {
         is_split |= operand == SPREAD_SPLIT;
     }
     if (dimension >= 0) return SPREAD_SPLIT;
-    if (!is_split) return SPREAD_WHOLE;
+    if (!is_split) return SPREAD_REPLICATED;
     Dtype type = instruction->shape.type;
     for (int32_t f = 0; f < self->rules[i].factor_count; f++) {
         const Factor *factor = &self->rules[i].factors[f];
@@ -125,7 +125,7 @@ static void add_class(Inside *self, int32_t class, int8_t *inner) {
         int32_t result =
             (root->opcode == IR_TUPLE ? root->operands[r] : self->body->root) - self->body->first;
         is_summed |= self->spread[result] == SPREAD_PARTIAL;
-        is_visible |= self->spread[result] != SPREAD_WHOLE;
+        is_visible |= self->spread[result] != SPREAD_REPLICATED;
     }
     if (!is_visible) return;
     if (is_summed) rule_reduction(builder, SBP_ADD, false);

@@ -95,8 +95,8 @@ const char *sbp_reduction_name(SbpReduction reduction); /* "add", "max", ... */
 SbpReduction sbp_reduction_of(IrOpcode opcode);
 IrOpcode sbp_reduction_opcode(SbpReduction reduction);
 
-/* Writes "S(1)", "B", "P(add)"; for a whole state "data=S(0) model=B", and "data=S(0)/12" where cuts are
- * between 12 granules. */
+/* Writes "S(1)", "B", "P(add)"; for the state on all axes "data=S(0) model=B", and "data=S(0)/12" where cuts
+ * are between 12 granules. */
 void sbp_print_axis(Text *text, Sbp sbp);
 void sbp_print(Text *text, const Mesh *mesh, SbpState state);
 AmStatus sbp_parse_axis(Sbp *sbp, const char *text, AmError *error);

@@ -1,27 +1,27 @@
-/* The positions of a shard's elements in the whole array. Both arrays are row-major. */
+/* The positions of a shard's elements in the global array. Both arrays are row-major. */
 #include "propagation/sharding/shard.h"
 
 #include <string.h>
 
-static void add_dimension(ShardLayout *layout, int64_t extent, int64_t whole_stride) {
+static void add_dimension(ShardLayout *layout, int64_t extent, int64_t global_stride) {
     layout->dimensions[layout->rank] = extent;
-    layout->whole_strides[layout->rank++] = whole_stride;
+    layout->global_strides[layout->rank++] = global_stride;
 }
 
 bool shard_layout(ShardLayout *layout, const Mesh *mesh, SbpState state, int32_t device,
-                  const IrShape *whole) {
+                  const IrShape *global) {
     int64_t stride = 1, strides[IR_MAX_RANK];
     *layout = (ShardLayout){.rank = 0};
-    if (whole->rank > IR_MAX_RANK) return false;
-    for (int32_t d = whole->rank - 1; d >= 0; d--) {
+    if (global->rank > IR_MAX_RANK) return false;
+    for (int32_t d = global->rank - 1; d >= 0; d--) {
         strides[d] = stride;
-        stride *= whole->dimensions[d];
+        stride *= global->dimensions[d];
     }
-    for (int32_t d = 0; d < whole->rank; d++) {
+    for (int32_t d = 0; d < global->rank; d++) {
         int64_t start, extent, blocks = sbp_blocks(state, d);
-        sbp_shard(mesh, state, device, d, whole->dimensions[d], &start, &extent);
-        if (layout->rank + (blocks > 1) + (whole->rank - d) > IR_MAX_RANK) return false;
-        if (blocks > 1) add_dimension(layout, blocks, strides[d] * (whole->dimensions[d] / blocks));
+        sbp_shard(mesh, state, device, d, global->dimensions[d], &start, &extent);
+        if (layout->rank + (blocks > 1) + (global->rank - d) > IR_MAX_RANK) return false;
+        if (blocks > 1) add_dimension(layout, blocks, strides[d] * (global->dimensions[d] / blocks));
         add_dimension(layout, extent / blocks, strides[d]);
         layout->start_offset += start * strides[d];
     }
@@ -39,14 +39,14 @@ int64_t shard_elements(const ShardLayout *layout) {
     return elements;
 }
 
-void shard_copy_out(const ShardLayout *layout, void *local, const void *whole, int64_t width) {
+void shard_copy_out(const ShardLayout *layout, void *local, const void *global, int64_t width) {
     int64_t index[IR_MAX_RANK] = {0}, from = layout->start_offset;
     for (int64_t e = 0, elements = shard_elements(layout); e < elements; e++) {
-        memcpy((char *)local + e * width, (const char *)whole + from * width, (size_t)width);
+        memcpy((char *)local + e * width, (const char *)global + from * width, (size_t)width);
         for (int32_t d = layout->rank - 1; d >= 0; d--) {
-            from += layout->whole_strides[d];
+            from += layout->global_strides[d];
             if (++index[d] < layout->dimensions[d]) break;
-            from -= layout->whole_strides[d] * layout->dimensions[d];
+            from -= layout->global_strides[d] * layout->dimensions[d];
             index[d] = 0;
         }
     }

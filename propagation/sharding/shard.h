@@ -1,4 +1,4 @@
-/* The positions of a shard's elements in the whole array. */
+/* The positions of a shard's elements in the global array. */
 #ifndef PROPAGATION_SHARDING_SHARD_H
 #define PROPAGATION_SHARDING_SHARD_H
 
@@ -9,17 +9,17 @@
 typedef struct ShardLayout {
     int32_t rank; /* dimensions, counted so */
     int64_t dimensions[IR_MAX_RANK];
-    int64_t start_offset; /* of the first element in the whole */
-    int64_t whole_strides[IR_MAX_RANK], local_strides[IR_MAX_RANK];
+    int64_t start_offset; /* of the first element in the global array */
+    int64_t global_strides[IR_MAX_RANK], local_strides[IR_MAX_RANK];
 } ShardLayout;
 
 /* Returns the layout of device's shard of an array under `state`; false where it has too many dimensions. */
 bool shard_layout(ShardLayout *layout, const Mesh *mesh, SbpState state, int32_t device,
-                  const IrShape *whole);
+                  const IrShape *global);
 
 /* Returns the number of elements of a shard. */
 int64_t shard_elements(const ShardLayout *layout);
-/* Copies the shard, elements of `width` bytes, out of the whole array; `local` is row-major. */
-void shard_copy_out(const ShardLayout *layout, void *local, const void *whole, int64_t width);
+/* Copies the shard, elements of `width` bytes, out of the global array; `local` is row-major. */
+void shard_copy_out(const ShardLayout *layout, void *local, const void *global, int64_t width);
 
 #endif

@@ -136,7 +136,7 @@ static void searchers_keep_their_budget_and_the_memory(void **state) {
             searchers[s](&meter, 11);
             decision_polish(&meter, 11);
             assert_in_range(meter.evaluations, 1, 400);
-            assert_true(decision_plan_is_whole(&decisions, &meter.best_plan));
+            assert_true(decision_plan_is_complete(&decisions, &meter.best_plan));
             assert_true(decision_plan_fits(&decisions, &meter.best_plan));
             assert_true(meter.best == decision_plan_seconds(&decisions, &meter.best_plan));
             assert_true(meter.best >= optimum - 1e-12);
@@ -214,7 +214,7 @@ static void an_episode_is_a_plan_that_fits_and_is_charged_by_the_step(void **sta
             assert_int_equal(methods->step(&environment.base, 0, &reward, &done, NULL), AM_OK);
             assert_true(isfinite(reward));
         }
-        assert_true(decision_plan_is_whole(&decisions, &environment.plan));
+        assert_true(decision_plan_is_complete(&decisions, &environment.plan));
         assert_true(decision_plan_fits(&decisions, &environment.plan));
         assert_in_range(meter.evaluations - before, episode == 0 ? PLANTED_DECISIONS : 0, PLANTED_DECISIONS);
     }

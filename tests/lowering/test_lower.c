@@ -235,7 +235,7 @@ static void test_temporaries_share_memory(void **state) {
         Arena arena = {0};
         PlanContext *context = read_context(models[m]);
         Program *program;
-        assert_int_equal(plan_lower_whole(&program, &arena, context, &error), AM_OK);
+        assert_int_equal(plan_lower_one_device(&program, &arena, context, &error), AM_OK);
         int64_t apart = 0;
         for (int32_t v = 0; v < program->value_count; v++)
             if (program->values[v].kind == PROGRAM_VALUE_TEMPORARY && program->values[v].storage == v)
@@ -258,7 +258,7 @@ static void test_state_is_read_once(void **state) {
     PlanContext *context = read_context("gpt2_tiny");
     Program *program;
     int32_t arrays = 0;
-    assert_int_equal(plan_lower_whole(&program, &arena, context, &error), AM_OK);
+    assert_int_equal(plan_lower_one_device(&program, &arena, context, &error), AM_OK);
     for (int32_t k = 0; k < program->execution.update_count; k++) {
         int32_t parameter = program->parameters[program->execution.updates[k].parameter], readers = 0;
         if (context->roles->parameters[program->execution.updates[k].parameter].role != IR_ROLE_OPTIMIZER)

@@ -39,7 +39,7 @@ static void open_case(Case *self, const char *text) {
     AmStatus status = plan_context_read(&self->context, path, NULL, &error);
     unlink(path);
     if (status != AM_OK) fail_msg("%s", error.text);
-    assert_int_equal(plan_lower_whole(&self->program, &self->arena, self->context, &error), AM_OK);
+    assert_int_equal(plan_lower_one_device(&self->program, &self->arena, self->context, &error), AM_OK);
 }
 
 static void close_case(Case *self) {

@@ -255,7 +255,7 @@ static void whole_tuples_are_taken_apart(void **state) {
     AmStatus status = plan_context_read(&context, path, NULL, &error);
     unlink(path);
     if (status != AM_OK) fail_msg("%s", error.text);
-    if (plan_lower_whole(&program, &arena, context, &error) != AM_OK) fail_msg("%s", error.text);
+    if (plan_lower_one_device(&program, &arena, context, &error) != AM_OK) fail_msg("%s", error.text);
     const ProgramInstruction *first = loop_of(program, 0), *second = loop_of(program, 1);
     assert_int_equal(first->result_count, 2);
     assert_int_equal(second->result_count, 2);

@@ -119,14 +119,14 @@ static inline void make_rank(FeedCase *self, int32_t r, int32_t part, int32_t pa
         layout->rank = whole->rank;
         for (int32_t d = whole->rank - 1; d >= 0; d--) {
             layout->dimensions[d] = whole->dimensions[d];
-            layout->whole_strides[d] = layout->local_strides[d] =
-                d == whole->rank - 1 ? 1 : layout->whole_strides[d + 1] * whole->dimensions[d + 1];
+            layout->global_strides[d] = layout->local_strides[d] =
+                d == whole->rank - 1 ? 1 : layout->global_strides[d + 1] * whole->dimensions[d + 1];
         }
         if (whole->rank == 0) continue;
         int64_t *own = ARENA_ARRAY(&self->arena, int64_t, whole->rank);
         memcpy(own, whole->dimensions, sizeof(int64_t) * (size_t)whole->rank);
         own[0] = layout->dimensions[0] = BATCH / parts;
-        layout->start_offset = part * (BATCH / parts) * layout->whole_strides[0];
+        layout->start_offset = part * (BATCH / parts) * layout->global_strides[0];
         fed->values[k].shape.dimensions = own;
     }
     self->ranks[r] = (Rank){.device = host,

@@ -98,7 +98,7 @@ static inline void generated_add_program(Generated *self, const Program *program
 static inline void generated_add_model(Generated *self, PlanContext *context) {
     AmError error = {0};
     Program *program;
-    assert_int_equal(plan_lower_whole(&program, &self->arena, context, &error), AM_OK);
+    assert_int_equal(plan_lower_one_device(&program, &self->arena, context, &error), AM_OK);
     generated_add_program(self, program);
     for (uint64_t seed = 0; seed < 2; seed++) {
         Random random;

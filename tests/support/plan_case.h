@@ -116,7 +116,7 @@ static inline void plan_run_whole(PlanCase *self) {
     Program *program;
     AmError error = {0};
     plan_ranks_open(&one, 1);
-    AmStatus status = plan_lower_whole(&program, &rank.arena, self->context, &error);
+    AmStatus status = plan_lower_one_device(&program, &rank.arena, self->context, &error);
     if (status == AM_OK) status = rank_open(&rank, one.devices[0], &one.comms[0], program, &error);
     if (status != AM_OK) fail_msg("%s", error.text);
     const IrRoles *roles = self->context->roles;

@@ -64,9 +64,11 @@ static inline void split_copy(const Program *program, int32_t value, const IrSha
     assert_true(shard_layout(&part, program->mesh, program->values[value].state, program->device, whole));
     char *place = whole_data + part.start_offset * bytes;
     if (into_whole)
-        strided_copy(place, part.whole_strides, local, part.local_strides, part.dimensions, part.rank, bytes);
+        strided_copy(place, part.global_strides, local, part.local_strides, part.dimensions, part.rank,
+                     bytes);
     else
-        strided_copy(local, part.local_strides, place, part.whole_strides, part.dimensions, part.rank, bytes);
+        strided_copy(local, part.local_strides, place, part.global_strides, part.dimensions, part.rank,
+                     bytes);
 }
 
 static inline const IrShape *split_output_shape(const SplitCase *self, int32_t k) {
@@ -140,7 +142,7 @@ static inline void split_open(SplitCase *self, const char *text, uint64_t seed) 
     }
     Arena arena = {0};
     Program *program;
-    status = plan_lower_whole(&program, &arena, context, &error);
+    status = plan_lower_one_device(&program, &arena, context, &error);
     if (status == AM_OK) status = split_run(self, &arena, program, NULL, NULL, &error);
     if (status != AM_OK) fail_msg("%s\n%s", error.text, text);
     arena_free(&arena);

@@ -90,7 +90,7 @@ static inline int64_t fill_shard(int32_t *out, const TransferEnd *end, int32_t d
     for (int32_t d = 0; d < layout.rank; d++) count *= layout.dimensions[d];
     for (; n < count; n++) {
         int64_t at = layout.start_offset;
-        for (int32_t d = 0; d < layout.rank; d++) at += index[d] * layout.whole_strides[d];
+        for (int32_t d = 0; d < layout.rank; d++) at += index[d] * layout.global_strides[d];
         out[n] = part == 0 ? value_at(at) : noise(part, at);
         for (int32_t p = 1; p < parts && part == 0; p++) out[n] -= noise(p, at);
         for (int32_t d = layout.rank - 1; d >= 0 && ++index[d] == layout.dimensions[d]; d--) index[d] = 0;

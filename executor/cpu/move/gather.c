@@ -1,7 +1,7 @@
 /* gather: windows of the operand at positions given by indices.
  *
- * Indices are clamped so that the window is inside the whole operand. If this device holds a shard
- * of it, elements outside the shard are 0, so that the sum over the shards is the whole result.
+ * Indices are clamped so that the window is inside the global operand. If this device holds a shard
+ * of it, elements outside the shard are 0, so that the sum over the shards is the global result.
  */
 #include <string.h>
 
@@ -23,10 +23,10 @@ static void run_gather(const KernelCall *call) {
     char *out = call->results[0];
     for (int64_t p = 0; p < map->position_count; p++) {
         IndexedWindow window;
-        int64_t whole_at;
-        index_map_window(&window, map, position, call->operands[1], true, &whole_at);
-        if (window.empty || !window.whole)
-            strided_copy(out + whole_at * bytes, map->window_slice_strides, zero, still, map->window,
+        int64_t unclipped_at;
+        index_map_window(&window, map, position, call->operands[1], true, &unclipped_at);
+        if (window.empty || !window.is_inside)
+            strided_copy(out + unclipped_at * bytes, map->window_slice_strides, zero, still, map->window,
                          map->window_rank, bytes);
         if (!window.empty)
             strided_copy(out + window.slice_at * bytes, map->window_slice_strides,

@@ -75,7 +75,7 @@ bool index_map_describe(IndexMap *map, const IrGather *form, const IrShape *oper
     return dtype_is_integer(indices->type) && describe_positions(map, form, indices, slices);
 }
 
-/* Clips the window along component k; `at` is where it starts in the whole. */
+/* Clips the window along component k; `at` is where it starts in the global array. */
 static void clip(IndexedWindow *window, const IndexMap *map, int32_t k, int64_t at) {
     int64_t d = map->map_dimension[k], size = map->map_size[k];
     int64_t local = at - map->start[d], first = local < 0 ? -local : 0;
@@ -87,23 +87,23 @@ static void clip(IndexedWindow *window, const IndexMap *map, int32_t k, int64_t 
     window->operand_at += (local + first) * map->operand_strides[d];
     if (end - first == size) return;
     int32_t w = map->map_window[k];
-    window->whole = false;
+    window->is_inside = false;
     window->dimensions[w] = end - first;
     window->slice_at += first * map->window_slice_strides[w];
 }
 
 void index_map_window(IndexedWindow *window, const IndexMap *map, const int64_t *position,
-                      const void *indices, bool clamp, int64_t *whole_slice_at) {
+                      const void *indices, bool clamp, int64_t *unclipped_at) {
     int64_t index_at = 0;
     window->operand_at = window->slice_at = 0;
-    window->whole = true;
+    window->is_inside = true;
     window->empty = false;
     for (int32_t d = 0; d < map->position_rank; d++) {
         index_at += position[d] * map->index_strides[d];
         window->slice_at += position[d] * map->slice_strides[d];
         window->operand_at += position[d] * map->batch_strides[d];
     }
-    *whole_slice_at = window->slice_at;
+    *unclipped_at = window->slice_at;
     for (int32_t w = 0; w < map->window_rank; w++) window->dimensions[w] = map->window[w];
     for (int32_t k = 0; k < map->map_count && !window->empty; k++) {
         int64_t d = map->map_dimension[k];

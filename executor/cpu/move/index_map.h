@@ -1,7 +1,7 @@
 /* Common code of gather and scatter: the part of an operand that an index vector selects.
  *
  * Positions are the dimensions of the indices without the index vector; at each of them a window of
- * the operand is read or written. Indices refer to the whole tensor; if the operand is a shard, a
+ * the operand is read or written. Indices refer to the global tensor; if the operand is a shard, a
  * window is clipped to it.
  */
 #ifndef EXECUTOR_CPU_MOVE_INDEX_MAP_H
@@ -34,7 +34,7 @@ typedef struct IndexMap {
 /* One window, clipped to the shard. */
 typedef struct IndexedWindow {
     int64_t operand_at, slice_at; /* offsets in elements of its first element */
-    bool whole, empty;            /* nothing was clipped; nothing is left */
+    bool is_inside, empty;        /* nothing was clipped; nothing is left */
     int64_t dimensions[IR_MAX_RANK];
 } IndexedWindow;
 
@@ -43,10 +43,10 @@ typedef struct IndexedWindow {
 bool index_map_describe(IndexMap *map, const IrGather *form, const IrShape *operand, const IrShape *indices,
                         const IrShape *slices, const ProgramShard *shard);
 
-/* Finds the window at a position. `clamp`: gather's rule, indices are moved inside the whole; otherwise
- * scatter's: a window that is not inside the whole is empty. `slice_at` is that of the unclipped window's
- * first element in *whole_slice_at. */
+/* Finds the window at a position. `clamp`: gather's rule, indices are moved inside the global array;
+ * otherwise scatter's: a window that is not inside the global array is empty. `slice_at` is that of the
+ * unclipped window's first element in *unclipped_at. */
 void index_map_window(IndexedWindow *window, const IndexMap *map, const int64_t *position,
-                      const void *indices, bool clamp, int64_t *whole_slice_at);
+                      const void *indices, bool clamp, int64_t *unclipped_at);
 
 #endif

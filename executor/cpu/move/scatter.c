@@ -1,6 +1,6 @@
 /* scatter: updates combined into windows of the operand.
  *
- * A window that is not inside the whole operand is skipped, and elements outside this device's
+ * A window that is not inside the global operand is skipped, and elements outside this device's
  * shard too. Updates are combined in the order of their positions, one after the other, by the
  * operator's own computation (whose arguments are the current values of all operands, then the
  * updates), so that repeated indices accumulate and the result does not depend on timing.
@@ -78,8 +78,9 @@ static void run_scatter(const KernelCall *call) {
     element_program_begin(kernel->combine, ELEMENT_TILE, call->scratch);
     for (int64_t p = 0; p < kernel->map.position_count; p++) {
         IndexedWindow window;
-        int64_t whole_at;
-        index_map_window(&window, &kernel->map, position, call->operands[kernel->count], false, &whole_at);
+        int64_t unclipped_at;
+        index_map_window(&window, &kernel->map, position, call->operands[kernel->count], false,
+                         &unclipped_at);
         if (!window.empty) combine_window(call, &window);
         strided_next(position, kernel->map.positions, kernel->map.position_rank);
     }

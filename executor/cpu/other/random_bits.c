@@ -56,8 +56,8 @@ void random_philox(uint32_t words[4], uint64_t key, uint64_t counter_low, uint64
     words[3] = c3;
 }
 
-/* Returns the block, counted from the state's, that makes the element at a place in the whole, and the first
- * of its words. */
+/* Returns the block, counted from the state's, that makes the element at a place in the global array, and the
+ * first of its words. */
 static int64_t block_of(const RandomBits *bits, int64_t place, int32_t *word) {
     bool wide = bits->bytes == 8;
     if (bits->philox) {
@@ -72,10 +72,10 @@ static int64_t block_of(const RandomBits *bits, int64_t place, int32_t *word) {
     return (line / bits->split * pairs + line % bits->split / 2) * bits->inner + place % bits->inner;
 }
 
-int64_t random_place(const IrShape *whole, const ProgramShard *shard, const int64_t *index) {
+int64_t random_place(const IrShape *global, const ProgramShard *shard, const int64_t *index) {
     int64_t place = 0;
-    for (int32_t d = 0; d < whole->rank; d++)
-        place = place * whole->dimensions[d] + index[d] + (shard ? shard->start[d] : 0);
+    for (int32_t d = 0; d < global->rank; d++)
+        place = place * global->dimensions[d] + index[d] + (shard ? shard->start[d] : 0);
     return place;
 }
 
@@ -89,7 +89,7 @@ static void run_random_bits(const KernelCall *call) {
     uint32_t words[4] = {0};
     for (int64_t at = 0; at < elements; at++) {
         int32_t word;
-        int64_t place = bits->shard ? random_place(&bits->whole, bits->shard, index) : at;
+        int64_t place = bits->shard ? random_place(&bits->global, bits->shard, index) : at;
         int64_t block = block_of(bits, place, &word);
         if (block != made) {
             uint64_t low = state[1] + (uint64_t)block, high = bits->long_counter ? state[2] : state[0];
@@ -137,16 +137,16 @@ AmStatus random_bits_read(RandomBits *bits, const KernelCall *call, AmError *err
                          .outer = 1,
                          .split = 1,
                          .inner = 1,
-                         .whole = *result,
+                         .global = *result,
                          .shard = shard};
-    if (shard) bits->whole.dimensions = shard->global;
-    const IrShape *whole = &bits->whole;
-    bits->elements = ir_shape_elements(whole);
-    if (whole->rank > 0) {
-        int32_t split = split_dimension(whole);
-        bits->outer = strided_elements(whole->dimensions, split);
-        bits->split = whole->dimensions[split];
-        bits->inner = strided_elements(whole->dimensions + split + 1, whole->rank - split - 1);
+    if (shard) bits->global.dimensions = shard->global;
+    const IrShape *global = &bits->global;
+    bits->elements = ir_shape_elements(global);
+    if (global->rank > 0) {
+        int32_t split = split_dimension(global);
+        bits->outer = strided_elements(global->dimensions, split);
+        bits->split = global->dimensions[split];
+        bits->inner = strided_elements(global->dimensions + split + 1, global->rank - split - 1);
     }
     int64_t pairs = bits->split / 2 + bits->split % 2, per_block = bits->bytes == 8 ? 2 : 4;
     if (philox) bits->blocks = bits->elements / per_block + (bits->elements % per_block > 0);

@@ -62,7 +62,7 @@ static void run_rng(const KernelCall *call) {
     const IrShape *local = call->result_shapes[0];
     int64_t index[IR_MAX_RANK] = {0}, drawn = -1;
     for (int64_t i = 0; i < elements; i++) {
-        int64_t place = random_place(&kernel->form.whole, kernel->form.shard, index);
+        int64_t place = random_place(&kernel->form.global, kernel->form.shard, index);
         int64_t block = kernel->form.is_normal ? place : place / 2;
         if (block != drawn) draw(fractions, kernel, block);
         drawn = block;
@@ -96,10 +96,10 @@ AmStatus rng_read(RngForm *form, const KernelCall *call, AmError *error) {
             return kernel_call_refuse(call, "its bounds are not two numbers of its type", error);
     *form = (RngForm){.is_normal = is_normal,
                       .key = (uint64_t)origin + 1,
-                      .whole = *call->result_shapes[0],
+                      .global = *call->result_shapes[0],
                       .shard = call->instruction->compute.shard};
-    if (form->shard) form->whole.dimensions = form->shard->global;
-    int64_t elements = ir_shape_elements(&form->whole);
+    if (form->shard) form->global.dimensions = form->shard->global;
+    int64_t elements = ir_shape_elements(&form->global);
     form->blocks = is_normal ? elements : elements / 2 + elements % 2;
     return AM_OK;
 }

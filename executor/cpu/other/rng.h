@@ -8,7 +8,7 @@ typedef struct RngForm {
     bool is_normal; /* else uniform */
     uint64_t key;
     int64_t blocks; /* of the counter that a run takes */
-    IrShape whole;
+    IrShape global;
     const ProgramShard *shard; /* the part of the whole that is made here; NULL: all */
 } RngForm;
 

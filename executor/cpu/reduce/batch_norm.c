@@ -201,14 +201,14 @@ static void run_gradient(const KernelCall *call) {
     run_blocks(call, differentiate_block);
 }
 
-static AmStatus prepare_form(KernelCall *call, Arena *arena, int32_t operands, uint32_t whole,
+static AmStatus prepare_form(KernelCall *call, Arena *arena, int32_t operands, uint32_t like_x,
                              int32_t results, AmError *error) {
     BatchNormForm *form = ARENA_ARRAY(arena, BatchNormForm, 1);
     if (!form) return am_fail_memory(error, (int64_t)sizeof *form);
     if (!scalar64_supports(call->operand_shapes[0]->type))
         return kernel_call_refuse(call, "not on this type", error);
     call->compiled = form;
-    return batch_norm_form_read(form, call, operands, whole, results, error);
+    return batch_norm_form_read(form, call, operands, like_x, results, error);
 }
 
 AmStatus cpu_prepare_batch_norm_training(KernelCall *call, Arena *arena, AmError *error) {

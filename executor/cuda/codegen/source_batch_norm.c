@@ -12,11 +12,11 @@
 #include "executor/batch_norm_form.h"
 #include "executor/cuda/codegen/source_fold.h"
 
-static AmStatus describe(BatchNormForm *self, const KernelCall *call, int32_t operands, uint32_t whole,
+static AmStatus describe(BatchNormForm *self, const KernelCall *call, int32_t operands, uint32_t like_x,
                          int32_t results, AmError *error) {
     if (!cuda_has_arithmetic(call->operand_shapes[0]->type))
         return kernel_call_refuse(call, "not on this type", error);
-    return batch_norm_form_read(self, call, operands, whole, results, error);
+    return batch_norm_form_read(self, call, operands, like_x, results, error);
 }
 
 /* Returns a sum over each feature; the expressions are filled in by the caller. */

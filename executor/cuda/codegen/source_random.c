@@ -116,7 +116,7 @@ static AmStatus write_part(CudaSource *source, Arena *arena, const KernelCall *c
     text_append_string(&body, "    s64 place = 0;\n");
     for (int32_t d = 0; d < local->rank; d++)
         text_append(&body, "    place = place * %lldll + d%d + %lldll;\n",
-                    (long long)bits->whole.dimensions[d], d, (long long)bits->shard->start[d]);
+                    (long long)bits->global.dimensions[d], d, (long long)bits->shard->start[d]);
     if (bits->philox)
         text_append(&body, "    const s64 block = place / %d, word = place %% %d%s;\n", wide ? 2 : 4,
                     wide ? 2 : 4, wide ? " * 2" : "");
@@ -149,8 +149,8 @@ static void append_place(Text *out, const IrShape *local, const RngForm *form) {
     cuda_append_coordinates(out, "d", local->dimensions, local->rank);
     text_append_string(out, "    s64 place = 0;\n");
     for (int32_t d = 0; d < local->rank; d++)
-        text_append(out, "    place = place * %lldll + d%d + %lldll;\n", (long long)form->whole.dimensions[d],
-                    d, (long long)form->shard->start[d]);
+        text_append(out, "    place = place * %lldll + d%d + %lldll;\n",
+                    (long long)form->global.dimensions[d], d, (long long)form->shard->start[d]);
 }
 
 /* Appends a + u (b - a), below b as the type rounds it; for integers its integral part. */

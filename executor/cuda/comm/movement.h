@@ -42,7 +42,7 @@ typedef struct CudaMove {
 CudaMove cuda_move(const CudaPart *from, const CudaPart *to, int64_t element_bytes);
 
 typedef struct CudaMemberFold {
-    const void *const *operands; /* [member_count] whole arrays, on the device */
+    const void *const *operands; /* [member_count] global arrays, on the device */
     void *result;
     int64_t elements, start; /* `start`: of the part, in elements */
     CudaSlab slab;

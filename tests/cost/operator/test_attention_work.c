@@ -43,7 +43,7 @@ static Operators operators_of(Arena *arena, TransformerFamily family) {
     if (transformer_module(&module, &shape, &error) != AM_OK ||
         plan_context_of(&made.whole, module, NULL, &error) != AM_OK ||
         plan_context_fuse(&fused, made.whole, &error) != AM_OK ||
-        plan_lower_whole(&made.program, arena, fused, &error) != AM_OK)
+        plan_lower_one_device(&made.program, arena, fused, &error) != AM_OK)
         fail_msg("%s", error.text);
     for (int32_t s = 0; s < made.program->execution.step_count; s++) {
         const ProgramStep *step = &made.program->execution.steps[s];
@@ -79,8 +79,8 @@ static void work_is_that_of_the_products(void **state) {
         const ProgramStep *steps[] = {found.forward, found.backward};
         for (int32_t k = 0; k < 2; k++) {
             AttentionWork whole;
-            attention_work_whole(&whole, found.program->module,
-                                 found.program->instructions[steps[k]->instruction].origin);
+            attention_work_unsharded(&whole, found.program->module,
+                                     found.program->instructions[steps[k]->instruction].origin);
             check_work(&whole, k == 1, true);
         }
         arena_free(&arena);

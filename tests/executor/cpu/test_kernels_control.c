@@ -172,7 +172,7 @@ static void test_multiplying_computations(void **state) {
     Program *program;
     PlanContext *context;
     assert_int_equal(plan_context_read(&context, path, NULL, &error), AM_OK);
-    assert_int_equal(plan_lower_whole(&program, &arena, context, &error), AM_ERROR_INPUT);
+    assert_int_equal(plan_lower_one_device(&program, &arena, context, &error), AM_ERROR_INPUT);
     assert_non_null(strstr(error.text, "instructions with the computations that it calls"));
     plan_context_free(context);
     arena_free(&arena);

@@ -125,7 +125,7 @@ static void open_rank(Runner *runner, Comm *comm, const PlanContext *context, co
     Program *program;
     Rank *rank = &runner->rank;
     AmStatus status = ranks ? plan_ranks_lower(&program, &rank->arena, ranks, comm->rank, &error)
-                            : plan_lower_whole(&program, &rank->arena, context, &error);
+                            : plan_lower_one_device(&program, &rank->arena, context, &error);
     if (status == AM_OK) status = rank_open(rank, runner->counted.device, comm, program, &error);
     if (status != AM_OK) fail_msg("%s", error.text);
     assert_int_equal(runner->counted.allocations, 1);

@@ -148,7 +148,7 @@ static void test_the_ring_keeps_the_last(void **state) {
     Timeline *timeline;
     Program *program;
     Arena arena = {0};
-    assert_int_equal(plan_lower_whole(&program, &arena, self->context, &self->error), AM_OK);
+    assert_int_equal(plan_lower_one_device(&program, &arena, self->context, &self->error), AM_OK);
     assert_int_equal(timeline_open(&timeline, program, 3, &self->error), AM_OK);
     assert_true(timeline->capacity >= 3 * program->execution.step_count);
     int64_t many = timeline->capacity * 2 + 5;

@@ -158,7 +158,7 @@ static void test_scratch_memory_is_told_apart(void **state) {
     Program *program;
     RunOptions options = {.steps = 1, .state_path = state_file, .data_path = data_file};
     assert_int_equal(run(self, options), AM_OK);
-    assert_int_equal(plan_lower_whole(&program, &self->arena, self->context, &self->error), AM_OK);
+    assert_int_equal(plan_lower_one_device(&program, &self->arena, self->context, &self->error), AM_OK);
     for (int32_t k = 0; k < program->execution.update_count; k++)
         assert_true(program->execution.updates[k].in_place);
     assert_true(self->report.scratch_bytes[0] > 0); /* products pack their operands */

@@ -78,7 +78,7 @@ static void test_row_groups_compile(void **state) {
         PlanContext *context = generated_read(models[k]), *fused;
         Program *program;
         if (plan_context_fuse(&fused, context, &error) != AM_OK ||
-            plan_lower_whole(&program, &generated.arena, fused, &error) != AM_OK)
+            plan_lower_one_device(&program, &generated.arena, fused, &error) != AM_OK)
             fail_msg("%s", error.text);
         generated_add_rows(&generated, program);
         assert_true(generated.count > 5);
