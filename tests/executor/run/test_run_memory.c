@@ -78,8 +78,8 @@ static void check_flat(const char *model, const char *mesh, int64_t steps, const
     if (plan_context_read(&context, path, NULL, &error) != AM_OK) fail_msg("%s", error.text);
     const char *const held_out[] = {data};
     if (every > 0)
-        options.evaluation =
-            (RunEvaluation){.context = context, .data_paths = held_out, .data_count = 1, .every = every};
+        options.validation =
+            (RunValidation){.context = context, .data_paths = held_out, .data_count = 1, .every = every};
     if (mesh) options.plan = make_plan(&arena, context, mesh, choose_batch, 0);
     if (run_module(context, &options, &arena, &report, &error) != AM_OK) fail_msg("%s", error.text);
     assert_int_equal(held.steps, steps);
