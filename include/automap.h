@@ -166,8 +166,8 @@ typedef struct AmStep {
 
 typedef struct AmRunResult AmRunResult;
 
-/* Functions that a call calls, in the thread of the caller, with `user`. Members may be NULL, and so may the
- * struct. A callback may not use the handles of the call. */
+/* Functions that a call calls with `user`, all but on_episode in the thread of the caller. Members may be
+ * NULL, and so may the struct. A callback may not use the handles of the call. */
 typedef struct AmCallbacks {
     size_t size; /* sizeof(AmCallbacks), set by the caller */
     void *user;
@@ -359,7 +359,7 @@ AM_API AmStatus am_report(AmCommand command, const char *const *files, int32_t f
  *     AM_COMMAND_AGENT_TRAIN_SEARCH  MODEL...: the policy of the searcher "dqn"
  *     AM_COMMAND_AGENT_GENERATE      no file: arrays of generated sets
  *
- * on_message and on_episode report in a thread of the training. AM_INTERRUPTED: stopped; the agent so far is
+ * on_episode reports in a thread of the training. AM_INTERRUPTED: stopped; the agent so far is
  * in the file. Any number of calls at the same time. */
 AM_API AmStatus am_agent_write(const char *const *files, int32_t file_count, const char *path,
                                const AmOptions *options, const AmCallbacks *callbacks, AmError *error);

@@ -318,6 +318,7 @@ static int see_progress(void *user, const AmProgress *progress) {
 static void see_message(void *user, AmMessage kind, const char *text) {
     Seen *seen = user;
     (void)kind;
+    assert_true(pthread_equal(seen->thread, pthread_self()));
     seen->messages++;
     snprintf(seen->message, sizeof seen->message, "%s", text);
 }
@@ -330,6 +331,7 @@ static void see_episode(void *user, const char *json) {
 
 static void see_infeasible(void *user, const char *json) {
     Seen *seen = user;
+    assert_true(pthread_equal(seen->thread, pthread_self()));
     seen->infeasible++;
     snprintf(seen->json, sizeof seen->json, "%s", json);
 }
@@ -391,12 +393,10 @@ static void test_a_search_is_cancelled(void **state) {
     assert_int_equal(am_options_set(options, "seconds", "100", &error), AM_OK);
     assert_int_equal(am_search(&plan, module, cluster, options, &callbacks, &error), AM_INTERRUPTED);
     assert_error(&error, AM_INTERRUPTED, "interrupted");
-    assert_non_null(plan);
     assert_true(am_plan_step_seconds(plan) > 0);
     am_plan_free(plan);
     callbacks = (AmCallbacks){.size = sizeof callbacks, .cancel = &flag};
-    AmStatus status = am_search(&plan, module, cluster, options, &callbacks, &error);
-    assert_int_equal(status, AM_INTERRUPTED);
+    assert_int_equal(am_search(&plan, module, cluster, options, &callbacks, &error), AM_INTERRUPTED);
     assert_int_equal(error.code, AM_INTERRUPTED);
     am_plan_free(plan);
     am_options_free(options);
@@ -684,7 +684,7 @@ static void test_export(void **state) {
     Case self;
     AmError error = dirty_error();
     AmPlan *plan;
-    Seen seen = {0};
+    Seen seen = {.thread = pthread_self()};
     const AmCallbacks callbacks = {.size = sizeof callbacks, .user = &seen, .on_message = see_message};
     static const char *const formats[] = {"jax", "hlo", "shardy", "dtensor"};
     static const char *const contents[] = {"automap-jax-1", "HloModule", "HloModule", "automap-dtensor-1"};

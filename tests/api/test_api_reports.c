@@ -1,6 +1,8 @@
 /* The public C API: reports of files, conversions, clusters, agents, and plans as a summary. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,6 +50,53 @@ static void test_reports_of_a_module(void **state) {
         am_free(text);
         am_free(json);
     }
+}
+
+typedef struct Seen {
+    pthread_t thread;
+    bool is_elsewhere, is_over; /* a call in another thread; the last progress */
+    int messages;
+    char message[256];
+} Seen;
+
+static int see_progress(void *user, const AmProgress *progress) {
+    Seen *seen = user;
+    seen->is_elsewhere |= !pthread_equal(seen->thread, pthread_self());
+    seen->is_over |= progress->is_last;
+    return 0;
+}
+
+static void see_message(void *user, AmMessage kind, const char *text) {
+    Seen *seen = user;
+    seen->is_elsewhere |= kind != AM_WARNING || seen->is_over || !pthread_equal(seen->thread, pthread_self());
+    seen->messages++;
+    snprintf(seen->message, sizeof seen->message, "%s", text);
+}
+
+/* The work of a report warns in its own thread. Its messages arrive in the caller's thread, in order. */
+static void test_messages_of_a_thread(void **state) {
+    (void)state;
+    static const char text[] = "HloModule two, first_unknown=1, second_unknown=2\n\n"
+                               "ENTRY main {\n  ROOT x = f32[4] parameter(0)\n}\n";
+    char path[] = "/tmp/automap_test_XXXXXX", *report;
+    const char *files[] = {path};
+    int file = mkstemp(path);
+    AmError error;
+    Seen seen = {.thread = pthread_self()};
+    const AmCallbacks callbacks = {
+        .size = sizeof callbacks, .user = &seen, .on_progress = see_progress, .on_message = see_message};
+    assert_true(file >= 0);
+    assert_int_equal(write(file, text, sizeof text - 1), (ssize_t)(sizeof text - 1));
+    close(file);
+    AmStatus status =
+        am_report(AM_COMMAND_INFO, files, 1, AM_FORMAT_TEXT, NULL, &callbacks, &report, NULL, &error);
+    if (status != AM_OK) fail_msg("%s", error.text);
+    am_free(report);
+    assert_int_equal(seen.messages, 2);
+    assert_non_null(strstr(seen.message, "second_unknown"));
+    assert_true(seen.is_over);
+    assert_false(seen.is_elsewhere);
+    assert_int_equal(unlink(path), 0);
 }
 
 static void test_refusals(void **state) {
@@ -252,6 +301,7 @@ static void test_agents(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reports_of_a_module),
+        cmocka_unit_test(test_messages_of_a_thread),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_conversion),
         cmocka_unit_test(test_mixed_precision),
