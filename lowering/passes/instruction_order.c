@@ -12,7 +12,6 @@
 #include "lowering/passes/gather_ahead.h"
 #include "lowering/passes/latency.h"
 #include "lowering/passes/ready_set.h"
-#include "lowering/program/program_edit.h"
 
 AmStatus program_graph(ProgramGraph *graph, Arena *arena, const Program *program, AmError *error) {
     int32_t count = program->instruction_count, edges = 0;
@@ -188,27 +187,6 @@ AmStatus program_order_steps(const int32_t **order, Arena *arena, const Program 
     TRY(program_gather_ahead(steps, arena, program, graph, leader, late, error));
     arena_release(arena, mark);
     return AM_OK;
-}
-
-AmStatus program_place_gathers(Program *program, AmError *error) {
-    Arena *arena = program->arena;
-    ArenaMark mark = arena_mark(arena);
-    int32_t count = program->instruction_count;
-    ProgramGraph graph;
-    int32_t *leader = ARENA_ARRAY_RAW(arena, int32_t, count + 1);
-    int32_t *order = ARENA_ARRAY_RAW(arena, int32_t, count + 1);
-    AmStatus status = AM_OK;
-    if (arena->failed) TRY_OR_FAIL(am_fail_memory(error, count));
-    for (int32_t i = 0; i < count; i++) leader[i] = i;
-    TRY_OR_FAIL(program_graph(&graph, arena, program, error));
-    TRY_OR_FAIL(order_groups(order, arena, program, &graph, leader, error));
-    const bool *late = find_late(arena, program, &graph, leader);
-    if (!late) TRY_OR_FAIL(am_fail_memory(error, count));
-    TRY_OR_FAIL(program_gather_ahead(order, arena, program, &graph, leader, late, error));
-    status = program_relist(program, order, count, error);
-fail:
-    arena_release(arena, mark);
-    return status;
 }
 
 /* ---- steps that may come later ---- */

@@ -33,10 +33,6 @@ AmStatus program_order(const int32_t **order, Arena *arena, const Program *progr
  * go ahead (gather_ahead.h). */
 AmStatus program_order_steps(const int32_t **order, Arena *arena, const Program *program,
                              const ProgramGraph *graph, const int32_t *leader, AmError *error);
-/* Moves gathers of stored weights to their users, and ahead of them as program_order_steps() does, in a
- * program whose collectives keep their order from then on: shards differ in size, and devices may fuse
- * differently. The program is neither fused nor has buffers. */
-AmStatus program_place_gathers(Program *program, AmError *error);
 /* Moves steps with large results that depend on parameters alone directly before the first step that reads
  * their results, so that these take memory no earlier. Steps may not be in row groups yet. */
 AmStatus program_delay_steps(Program *program, const ProgramGraph *graph, AmError *error);

@@ -11,7 +11,6 @@
 
 #include "lowering/interleave/interleave.h"
 #include "lowering/offload/offload.h"
-#include "lowering/passes/instruction_order.h"
 #include "lowering/passes/passes.h"
 #include "lowering/passes/reduce_early.h"
 #include "lowering/spmd/lower_chunks.h"
@@ -595,7 +594,6 @@ AmStatus lower_finish(Lowering *self, AmError *error) {
     TRY(program_transpose_before_reducing(self->program, error));
     TRY(program_merge_collectives(self->program, error));
     TRY(program_reduce_early(self->program, error));
-    if (*self->is_uneven) TRY(program_place_gathers(self->program, error));
     self->program->is_uneven = *self->is_uneven;
     TRY(program_absorb_transposes(self->program, error));
     TRY(lower_finish_fusion_regions(self->program, error));

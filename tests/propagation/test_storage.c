@@ -246,39 +246,6 @@ static PlanContext *recomputed_layers(void) {
     return context;
 }
 
-/* Shards that differ in size fix the order of collectives, but only after the gathers of the backward pass
- * stand near their users: few begin in the forward pass. */
-static void test_uneven_shards_gather_near_users(void **state) {
-    (void)state;
-    enum { AHEAD = LAYERS / 4 };
-    PlanContext *context = recomputed_layers();
-    Arena arena = {0};
-    PlanStage stage;
-    AmError error = {0};
-    start_stage(&stage, &arena, context, 3);
-    assert_int_equal(mesh_parse(&stage.mesh, &arena, "data=3", &error), AM_OK);
-    const Program *program = lower(context, &arena, &stage);
-    int32_t last_forward = -1, again = 0, early = 0;
-    assert_true(program->is_uneven);
-    for (int32_t i = 0; i < program->instruction_count; i++) {
-        const ProgramInstruction *instruction = &program->instructions[i];
-        bool is_forward = context->roles->phases[instruction->origin] == IR_PHASE_FORWARD;
-        if (instruction->opcode == IR_DOT && is_forward) last_forward = i;
-    }
-    for (int32_t i = 0; i < program->instruction_count; i++)
-        for (int32_t j = 0; j < i && program_gathers(&program->instructions[i]); j++) {
-            const ProgramInstruction *first = &program->instructions[j];
-            if (!program_gathers(first) || first->operands[0] != program->instructions[i].operands[0])
-                continue;
-            again++;
-            early += i < last_forward;
-        }
-    assert_int_equal(again, LAYERS);
-    if (early > AHEAD) fail_msg("%d gathers of the backward pass begin in the forward pass", early);
-    arena_free(&arena);
-    plan_context_free(context);
-}
-
 /* Gathered values that the forward pass reads and another one too. */
 static int32_t count_crossing(const Program *program, const PlanContext *context) {
     int32_t crossing = 0;
@@ -444,7 +411,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_roles_follow_weights),
                                        cmocka_unit_test(test_zero_frees_gathered_weights),
                                        cmocka_unit_test(test_no_gathered_weight_crosses_phases),
-                                       cmocka_unit_test(test_uneven_shards_gather_near_users),
                                        cmocka_unit_test(test_recomputation_reads_weights_again),
                                        cmocka_unit_test(test_optimizer_state_follows_its_weight),
                                        cmocka_unit_test(test_places_in_a_loop),
