@@ -118,8 +118,10 @@ static void add_form(FormSearch *self, const ModuleForm *form, const SearchScope
         *result = before;
         self->primary = primary;
     } else {
+        /* The reason of a form that was searched says more than that of baselines alone. */
+        bool keeps_refusal = found == AM_ERROR_INFEASIBLE && of_form.purpose == PURPOSE_FLOOR;
         *status = found;
-        *refusal = own;
+        if (!keeps_refusal) *refusal = own;
     }
     if (*status != AM_OK) return;
     result->interrupted |= is_interrupted;
