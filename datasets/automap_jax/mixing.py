@@ -17,8 +17,10 @@ INDEX_OPERATORS = {"add", "broadcast_in_dim", "concatenate", "convert_element_ty
                    "reshape", "select_n", "squeeze"}  # fmt: skip
 # Operators on the last dimensions of their operands, by the number of these.
 LAST_DIMENSIONS = {"cholesky": 2, "eig": 2, "eigh": 2, "geqrf": 2, "hessenberg": 2, "householder_product": 2, "lu": 2,
-                   "qr": 2, "schur": 2, "svd": 2, "top_k": 1, "triangular_solve": 2, "tridiagonal": 2}  # fmt: skip
-CUMULATIVE = {"cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"}
+                   "qr": 2, "schur": 2, "svd": 2, "triangular_solve": 2, "tridiagonal": 2}  # fmt: skip
+# Operators along one dimension, by the parameter that names it.
+ALONG = {"approx_top_k": "reduction_dimension", "cumlogsumexp": "axis", "cummax": "axis", "cummin": "axis",
+         "cumprod": "axis", "cumsum": "axis", "sort": "dimension", "top_k": "axis"}  # fmt: skip
 
 
 class Pair:
@@ -142,7 +144,30 @@ def unit_after(pair, unit):
         return unit
     stride = unit * math.prod(before[split[0][0] + 1:])
     width = math.prod(after[split[1][0] + 1:])
-    return stride // width if width and stride >= width else None
+    unit = stride // width if width else 0
+    return unit if unit and all(shape[split[1][0]] % unit == 0 for shape in pair.outs[0]) else None
+
+
+def unit_of(pair, known, units):
+    """Returns the unit of the results of an operator, None if it mixes examples. `units` are the different ones of the
+    operands, `known` is one of them, or 1: an element of one operand has to meet the same example of the others."""
+    if pair.name == "reshape":
+        return unit_after(pair, known)
+    if pair.name == "slice" and pair.params["strides"]:
+        strides = [pair.params["strides"][d] for d in Pair.split(pair.ins[0])]
+        return known // math.prod(strides) if all(known % stride == 0 for stride in strides) else None
+    return None if len(units) > 1 and not is_indexing(pair.node) and not bodies_of(pair) else known
+
+
+def unit_by_size(pair, units, shapes):
+    """Returns the unit of a result of a gather, a scatter or a loop: of the operands with as many elements that hold
+    examples, None if these have none or different ones."""
+    def sizes(shapes):
+        return [shapes[0][d] for d in Pair.split(shapes)]
+
+    found = {units[value] for value, own in zip(pair.node.inputs, pair.ins, strict=True)
+             if not isinstance(value, Constant) and value in units and sizes(own) == sizes(shapes)}
+    return found.pop() if len(found) == 1 else None
 
 
 def mixes_in_windows(pair):
@@ -154,16 +179,20 @@ def mixes_in_windows(pair):
     return any(sizes[d] != 1 for d in Pair.split(pair.ins[0]))
 
 
+def bodies_of(pair):
+    """Returns the bodies of a loop or a branch, [(whole, micro-batch)]."""
+    names = [name for name in ("jaxpr", "body_jaxpr", "cond_jaxpr") if name in pair.params]
+    bodies = [(pair.params[name], pair.twin.params[name]) for name in names]
+    return [*bodies, *zip(pair.params.get("branches", ()), pair.twin.params.get("branches", ()))]
+
+
 def mixes_inside(pair):
     """Returns whether the body of a loop or a branch mixes examples, or a scan takes them one after another."""
     if pair.name == "scan":
         first = pair.params["num_consts"] + pair.params["num_carry"]
         if any(0 in Pair.split(shapes) for shapes in pair.ins[first:]):
             return True
-    names = [name for name in ("jaxpr", "body_jaxpr", "cond_jaxpr") if name in pair.params]
-    bodies = [(pair.params[name], pair.twin.params[name]) for name in names]
-    bodies += zip(pair.params.get("branches", ()), pair.twin.params.get("branches", ()))
-    for whole, micro in bodies:
+    for whole, micro in bodies_of(pair):
         whole, micro = Graph(whole), Graph(micro)
         if len(whole.nodes) == len(micro.nodes):
             if mixing_operator(whole, micro, whole.nodes, local_rows(whole, micro)):
@@ -178,10 +207,11 @@ def mixes(whole, pair, rows):
         return True  # examples beside examples, such as the scores of all pairs
     if pair.name == "rev":
         return any(d in pair.params["dimensions"] for d in split)
-    if pair.name in CUMULATIVE:
-        return pair.params["axis"] in split
-    if pair.name == "sort":
-        return pair.params["dimension"] in split
+    if pair.name in ALONG:
+        return pair.params.get(ALONG[pair.name], -1) % len(pair.ins[0][0]) in split
+    if pair.name == "split" and pair.params["axis"] in split:
+        total, own = (shape[pair.params["axis"]] for shape in pair.ins[0])
+        return any(a * own != b * total for a, b in zip(pair.params["sizes"], pair.twin.params["sizes"], strict=True))
     if pair.name == "fft":
         return max(split, default=-1) >= len(pair.ins[0][0]) - len(pair.params["fft_lengths"])
     if pair.name in LAST_DIMENSIONS:
@@ -204,16 +234,22 @@ def mixes(whole, pair, rows):
     return mixes_inside(pair)
 
 
-def mixing_operator(whole, micro, nodes, rows):
-    """Returns the name of the first of `nodes`, operators of the whole, that mixes examples; None: none does."""
-    wanted, units = {id(node) for node in nodes}, {}
+def mixing_operator(whole, micro, nodes, rows, data=()):
+    """Returns the name of the first of `nodes`, operators of the whole, that mixes examples; None: none does. `data`
+    are values with a row for each example."""
+    wanted, units = {id(node) for node in nodes}, dict.fromkeys(data, 1)
     for node, twin in zip(whole.nodes, micro.nodes, strict=True):
         pair = Pair(whole, micro, node, twin)
         if not any(Pair.split(shapes) for shapes in pair.ins):
             continue
-        unit = max((units.get(value, 1) for value in numbers(node)), default=1)
-        unit = unit_after(pair, unit) if pair.name == "reshape" else unit
+        found = {units[value] for value in numbers(node) if value in units}
+        known = max(found, default=1)
+        unit = unit_of(pair, known, found)
         if id(node) in wanted and (unit is None or mixes(whole, pair, rows)):
             return pair.name
-        units.update(dict.fromkeys(node.outputs, unit or 1))
+        for value, shapes in zip(node.outputs, pair.outs, strict=True):
+            is_other = is_indexing(node) or bodies_of(pair)
+            unit_here = unit_by_size(pair, units, shapes) if is_other else unit
+            if Pair.split(shapes) and unit_here and (found or pair.name == "reshape"):
+                units[value] = unit_here
     return None

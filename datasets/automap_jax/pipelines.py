@@ -198,7 +198,7 @@ class Partition:
         """Refuses operators on micro-batches that need examples of others."""
         nodes = [node for node, group in zip(self.whole.nodes, self.group, strict=True)
                  if group in ("forward", "backward", "free")]
-        name = mixing_operator(self.whole, self.micro, nodes, local) if self.count > 1 else None
+        name = mixing_operator(self.whole, self.micro, nodes, local, self.data_values()) if self.count > 1 else None
         if name:
             raise ValueError(f"{name} needs the whole batch: the step cannot run in micro-batches here")
 

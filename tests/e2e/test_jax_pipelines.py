@@ -283,6 +283,19 @@ def check_mixed_examples():
         "fft": lambda y, x, index: np_.abs(np_.fft.fft(y, axis=0)).sum(),
         "reshape": lambda y, x, index: (y.reshape(-1, 2, 2) * np_.arange(1.0, 3.0)[:, None]).sum(),
         "scatter-add": lambda y, x, index: (np_.ones((2, 2)).at[index].add(y) ** 2).sum(),
+        "slice of every second": lambda y, x, index: (y[:len(x) // 2] * x[::2]).sum(),
+        "split of one": lambda y, x, index: (np_.split(y, [len(x) * 3 // 2 - 2])[0] ** 2).sum(),
+        "top_k of examples": lambda y, x, index: (y[:len(x) // 2] * jax.lax.top_k(x, len(x) // 2, axis=0)[0]).sum(),
+        "mul of repeated and tiled": lambda y, x, index: (np_.repeat(x, 2, 0) * np_.tile(y, (2, 1))).sum(),
+        "mul of repeated": lambda y, x, index: (np_.repeat(x, 2, 0)[:len(x)] * y).sum(),
+        "reshape of half an example": lambda y, x, index: (
+            np_.arange(8.0) @ np_.concatenate([x, x], 1).reshape(8, -1)).sum() * y.sum(),
+        "repeated": lambda y, x, index: (np_.repeat(x, 2, 0) * np_.repeat(y, 2, 0)).sum(),
+        "tiled": lambda y, x, index: (np_.tile(x, (2, 1)) * np_.concatenate([y, -2 * y])).sum(),
+        "first tokens": lambda y, x, index: (x.reshape(-1)[::2] * y[:, 0]).sum(),
+        "top_k": lambda y, x, index: jax.lax.top_k(y, 1)[0].sum(),
+        "flat": lambda y, x, index: (np_.arange(3.0)[np_.stack([index, index + 1], 1).reshape(-1)].reshape(-1, 2)
+                                     * y).sum(),
         "": lambda y, x, index: y[np_.arange(len(x)), index].sum(),
         "accumulated": lambda y, x, index: jax.lax.scan(
             lambda total, rows: (total + (rows ** 2).mean(), None), 0.0, y.reshape(2, -1, 2))[0],
@@ -307,7 +320,8 @@ def check_mixed_examples():
         except ValueError as error:
             assert str(error).startswith(f"{name.split(' of ')[0]} needs the whole batch"), (name, error)
             continue
-        assert name in ("", "table", "masked", "counted", "half", "accumulated", "normalised"), f"{name} is not refused"
+        assert name in ("", "table", "masked", "counted", "half", "accumulated", "normalised", "repeated", "tiled",
+                        "first tokens", "top_k", "flat"), f"{name} is not refused"
         assert np.allclose(found, step(*arguments)), (name, found, step(*arguments))
 
 
