@@ -118,7 +118,7 @@ class StageProgram(Run):
             raise ValueError(f"{REFUSED}the step needs all micro-batches more than once")
         split = [value for value in self.plan.whole.outputs if not isinstance(value, Constant)
                  and self.plan.is_split[value]]
-        if split or any(set(function.inputs) & set(self.plan.data_values()) for *_, function in self.later):
+        if split:
             raise ValueError(f"{REFUSED}a result of the step has a row for each example")
         for dtype in self.plan.whole.dtypes:
             if dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
