@@ -275,7 +275,7 @@ AM_API AmStatus am_plan_print(const AmPlan *plan, int is_verbose, AmFormat forma
                               AmError *error);
 
 AM_API double am_plan_step_seconds(const AmPlan *plan);  /* predicted */
-AM_API double am_plan_bound_seconds(const AmPlan *plan); /* no plan of the space takes less; NAN: unknown */
+AM_API double am_plan_bound_seconds(const AmPlan *plan); /* no plan that it covers takes less; NAN: unknown */
 AM_API double am_plan_gap(const AmPlan *plan);           /* step over bound, minus 1; NAN: unknown */
 AM_API int64_t am_plan_peak_bytes(const AmPlan *plan);   /* of the fullest device, with transfer slots */
 AM_API int64_t am_plan_evaluations(const AmPlan *plan);  /* of the search that found the plan */

@@ -1,7 +1,7 @@
-/* The lower bound of a search: least seconds of a step of any plan of the space.
+/* The lower bound of a search: least seconds of a step of any plan that it covers.
  *
- * With several stages the bound is over every number of stages and, where the user leaves it free, over the
- * schedule that excludes least. One-stage searches bound their own space (single_stage_search.c).
+ * With several stages the bound is over every number of stages and the schedules of
+ * search_bounded_schedules(). One-stage searches bound their own space (single_stage_search.c).
  */
 #include "planners/search_bound.h"
 
@@ -12,13 +12,11 @@
 #include "planners/bounds/bound_pipelines.h"
 #include "planners/pipeline/stage_dp.h"
 
-/* Returns the schedule of the space that leaves the lowest bound: ZB-H1 of those with one chunk a stage. The
- * given plan may have another schedule. */
-static ScheduleKind weakest_schedule(const SearchScope *scope, const Plan *plan) {
-    const SearchRequest *request = scope->request;
-    if (request->space.schedule) return schedule_kind_find(request->space.schedule);
-    ScheduleKind kind = plan->stage_count > 1 ? plan_schedule(plan) : SCHEDULE_ZB_H1;
-    return kind == SCHEDULE_INTERLEAVED || kind == SCHEDULE_ZB_2P ? kind : SCHEDULE_ZB_H1;
+uint32_t search_bounded_schedules(const SearchRequest *request, const Plan *plan) {
+    uint32_t schedules = search_schedules(request);
+    if (!request->space.schedule) schedules &= BOUND_FILLED;
+    if (plan->stage_count > 1) schedules |= 1U << plan_schedule(plan);
+    return schedules;
 }
 
 /* The bound and the model gap of a plan, which do not depend on each other. */
@@ -51,7 +49,7 @@ AmStatus search_bound_plan(SearchResult *result, const PlanContext *primary, con
     const BoundSpace space = {.micro_batches = micro_batches,
                               .most_stages = plan->stage_count > PIPELINE_MOST_STAGES ? plan->stage_count
                                                                                       : PIPELINE_MOST_STAGES,
-                              .schedule = weakest_schedule(scope, plan),
+                              .schedule = bound_schedule_of(search_bounded_schedules(request, plan)),
                               .stop = *stop};
     BoundTasks tasks = {
         .plan = plan, .primary = primary, .cluster = cluster, .space = &space, .model_gap = NAN};

@@ -12,8 +12,14 @@ AmStatus search_show_bound(const SearchContext *self, AmError *error);
 /* Returns whether the bound of a result is that over any number of stages. */
 bool search_bounds_stages(const SearchResult *result, const SearchScope *scope);
 
-/* Writes into the plan a lower bound on the step of every plan with the requested micro-batches and schedule,
- * and into the result how far the plan's stages are from the best of the sharding graph. */
+/* Returns the schedules of pipelines that the bound covers, bits by ScheduleKind: the requested one, else
+ * those of BOUND_FILLED that the search may propose; and that of the plan. A search may propose ZB-H2 and
+ * interleaved pipelines as well, which would weaken the bound to that of work. */
+uint32_t search_bounded_schedules(const SearchRequest *request, const Plan *plan);
+
+/* Writes into the plan a lower bound on the step of every plan with the requested micro-batches, of one stage
+ * or of several under search_bounded_schedules(), and into the result how far the plan's stages are from the
+ * best of the sharding graph. */
 AmStatus search_bound_plan(SearchResult *result, const PlanContext *primary, const Cluster *cluster,
                            const SearchScope *scope, int32_t micro_batches, const StopSignal *stop,
                            AmError *error);

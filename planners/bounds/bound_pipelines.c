@@ -57,6 +57,14 @@ static int32_t most_stages(const BoundSpace *space, const Cluster *cluster) {
     return space->most_stages < cluster->device_count ? space->most_stages : cluster->device_count;
 }
 
+ScheduleKind bound_schedule_of(uint32_t schedules) {
+    static const ScheduleKind weakest_first[] = {SCHEDULE_INTERLEAVED, SCHEDULE_ZB_2P, SCHEDULE_ZB_H1,
+                                                 SCHEDULE_1F1B};
+    for (size_t k = 0; k < sizeof weakest_first / sizeof *weakest_first; k++)
+        if (schedules >> weakest_first[k] & 1) return weakest_first[k];
+    return SCHEDULE_GPIPE;
+}
+
 /* Mixes of the paths that hold for a schedule of one chunk a stage. */
 static const CutMixes *mixes_of(ScheduleKind schedule) {
     static const CutMixes alternating = {6,

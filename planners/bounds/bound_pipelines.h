@@ -28,11 +28,18 @@ typedef struct BoundSpace {
     int32_t micro_batches; /* 0: any */
     int32_t least_stages;  /* of pipelines; 0: two */
     int32_t most_stages;
-    /* GPipe's steps are bounded with those of 1F1B, and both with those of ZB-H1. */
-    ScheduleKind schedule;
+    ScheduleKind schedule; /* of bound_schedule_of() */
     double enough; /* seconds: where the bound of several stages is not above them, it need not be the best */
     StopSignal stop; /* unbounded cases count as 0 after it */
 } BoundSpace;
+
+/* The schedules that have to fill their stages, bits by ScheduleKind. */
+#define BOUND_FILLED (1U << SCHEDULE_GPIPE | 1U << SCHEDULE_1F1B | 1U << SCHEDULE_ZB_H1)
+
+/* Returns the schedule whose bound holds for every schedule of a set (bits by ScheduleKind). Paths of 1F1B
+ * hold for GPipe, and those of ZB-H1 for both. The stages of ZB-H2 need not fill, and those of several chunks
+ * have no consecutive work. */
+ScheduleKind bound_schedule_of(uint32_t schedules);
 
 /* Finds a bound over every plan of the space by work and kernel launches, without pipelines. */
 AmStatus plan_bound_quickly(PlanBound *bound, const PlanContext *primary, const Cluster *cluster,

@@ -197,10 +197,9 @@ AmStatus explain_alternatives(Explainer *self) {
     if (gathers) TRY(add_gathered(self));
     TRY(explain_recompute(self));
     ScheduleKind kind = plan_schedule(self->plan);
-    bool is_fixed = self->keeps.schedule || kind == SCHEDULE_INTERLEAVED;
-    if (self->plan->stage_count == 1 || is_fixed) return AM_OK;
+    if (self->plan->stage_count == 1 || kind == SCHEDULE_INTERLEAVED) return AM_OK;
     for (int32_t other = 0; other < SCHEDULE_KINDS; other++)
-        if (other != (int32_t)kind && other != SCHEDULE_INTERLEAVED)
+        if (self->schedules >> other & 1 && other != (int32_t)kind && other != SCHEDULE_INTERLEAVED)
             TRY(add_schedule(self, (ScheduleKind)other));
     return AM_OK;
 }

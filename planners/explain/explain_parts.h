@@ -31,8 +31,9 @@ typedef struct Explainer {
     const Cluster *cluster;
     const ExplainOptions *options;
     struct {
-        bool micro_batches, schedule, attention;
-    } keeps; /* no change of these */
+        bool micro_batches, attention;
+    } keeps;            /* no change of these */
+    uint32_t schedules; /* those that other plans may have, bits by ScheduleKind */
     struct {
         const int32_t *of; /* [count] ascending; NULL: not found yet */
         int32_t count;

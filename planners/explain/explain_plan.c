@@ -160,6 +160,7 @@ AmStatus explain_plan(Explanation **explanation, Arena *arena, PlanContext *cont
                       AmError *error) {
     AmError failure = {0};
     Explainer self = {.arena = arena,
+                      .schedules = (1U << SCHEDULE_KINDS) - 1,
                       .primary = context,
                       .context = plan_context_used(plan, context),
                       .plan = plan,

@@ -88,7 +88,7 @@ AmStatus plan_climb_list(ClimbBase *base, const Plan *plan, const PlanClimb *sel
                                   .root = base->root,
                                   .cluster = self->cluster,
                                   .keeps.micro_batches = self->keeps_micro_batches,
-                                  .keeps.schedule = request->space.schedule != NULL,
+                                  .schedules = request->space.schedule ? 0 : search_schedules(request),
                                   .keeps.attention = true,
                                   .places.of = self->places,
                                   .places.count = self->place_count,

@@ -115,6 +115,12 @@ SearchBudget search_user_budget(const SearchScope *scope) {
     return budget;
 }
 
+uint32_t search_schedules(const SearchRequest *request) {
+    if (!request->space.schedule) return target_row(request->constraints.target)->schedules;
+    ScheduleKind kind = schedule_kind_find(request->space.schedule);
+    return kind == SCHEDULE_KINDS ? 0 : 1U << kind;
+}
+
 AmStatus search_check_plan(const SearchScope *scope, const Plan *plan, AmError *error) {
     const SearchRequest *request = scope->request;
     TRY(placement_check_plan(scope->placement, plan, error));

@@ -215,6 +215,9 @@ bool search_spans_stages(const SearchScope *scope);
 /* Returns whether plans of a search may have several stages. */
 bool search_has_stages(const SearchScope *scope);
 
+/* Returns the schedules of several stages that a search may propose, bits by ScheduleKind: the requested one,
+ * else all that the target runs. */
+uint32_t search_schedules(const SearchRequest *request);
 /* Checks a plan against the decisions of the user: degrees, placement of scopes, pinned shardings.
  * AM_ERROR_INFEASIBLE names the one that it does not keep. */
 AmStatus search_check_plan(const SearchScope *scope, const Plan *plan, AmError *error);

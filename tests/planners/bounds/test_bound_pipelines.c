@@ -1,5 +1,6 @@
 /* The bound over pipelines is held against what hybrid searches simulate: every pipeline of theirs takes at
- * least as long as the bound of its number of micro-batches and schedule, and as that of all numbers. */
+ * least as long as the bound of its number of micro-batches and schedule, and as that of all numbers. The
+ * bound of a search is at most that of each schedule that it covers. */
 /* labels: threads */
 /* cost: 8 seconds */
 #include <math.h>
@@ -10,6 +11,7 @@
 #include "planners/bounds/bound_pipelines.h"
 #include "planners/pipeline/stage_dp.h"
 #include "planners/plan_search.h"
+#include "planners/search_bound.h"
 #include "tests/support/sample.h"
 
 enum { MOST_NUMBERS = 8 };
@@ -63,9 +65,13 @@ static void check(const char *model, const char *name, int32_t iterations) {
                          .limits.evaluations = 8};
     assert_int_equal(plan_search(&result, &arena, context, cluster, &scope, &error), AM_OK);
     assert_true(tried.count > 0);
+    uint32_t covered = search_bounded_schedules(&request, &(Plan){.stage_count = 1});
+    double of_search = bound_of(context, cluster, 0, bound_schedule_of(covered));
     for (int32_t kind = 0; kind < SCHEDULE_KINDS; kind++) {
         double every = bound_of(context, cluster, 0, (ScheduleKind)kind);
+        double both = bound_of(context, cluster, 0, bound_schedule_of(covered | 1U << kind));
         assert_true(every > 0);
+        assert_true(both <= every * (1 + 1e-9) && both <= of_search * (1 + 1e-9));
         for (int32_t k = 0; k < MOST_NUMBERS; k++) {
             double least = tried.least[kind][k];
             if (isinf(least)) continue;
@@ -80,6 +86,23 @@ static void check(const char *model, const char *name, int32_t iterations) {
     arena_free(&arena);
 }
 
+/* The covered schedules are those that the search may propose and that fill, the requested one, and the
+ * plan's. */
+static void test_covered_schedules(void **state) {
+    (void)state;
+    const Plan one = {.stage_count = 1}, next = {.stage_count = 2, .schedule = "zb_2p"};
+    SearchRequest request = {0};
+    assert_int_equal(search_bounded_schedules(&request, &one), BOUND_FILLED);
+    assert_int_equal(search_bounded_schedules(&request, &next), BOUND_FILLED | 1U << SCHEDULE_ZB_2P);
+    assert_int_equal(search_schedules(&request), (1U << SCHEDULE_KINDS) - 1);
+    request.constraints.target = TARGET_TORCH;
+    assert_int_equal(search_bounded_schedules(&request, &one), 1U << SCHEDULE_GPIPE | 1U << SCHEDULE_1F1B);
+    request.space.schedule = "interleaved_1f1b";
+    assert_int_equal(search_bounded_schedules(&request, &one), 1U << SCHEDULE_INTERLEAVED);
+    assert_int_equal(bound_schedule_of(1U << SCHEDULE_GPIPE), SCHEDULE_GPIPE);
+    assert_int_equal(bound_schedule_of((1U << SCHEDULE_KINDS) - 1), SCHEDULE_INTERLEAVED);
+}
+
 static void test_no_pipeline_is_quicker(void **state) {
     (void)state;
     static const char *const models[] = {"gpt2_tiny", "vgg_tiny", "bert_tiny", "t5_tiny", "llama_tiny"};
@@ -89,6 +112,7 @@ static void test_no_pipeline_is_quicker(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_no_pipeline_is_quicker)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_covered_schedules),
+                                       cmocka_unit_test(test_no_pipeline_is_quicker)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
