@@ -3,21 +3,25 @@
  * The path of a request, from the API to the plans. Each level calls those below it:
  *
  *   target_search()               forms/target_search.h       with the target's restrictions, and without
- *     form_search()               forms/form_search.h         each form of the module
- *       device_search()           devices/device_search.h     each choice of devices
+ *     form_search()               forms/form_search.h         each form of the module, with the restrictions
+ *       device_search()           devices/device_search.h     each choice of devices; also without them
  *         plan_search()           plan_search.h               one module on one cluster
+ *           search_recomputed_baseline()  search_baselines.h  a baseline with recomputation
  *           sample_search()       sample_search.h             a large module: plan_search() of a sample
+ *           paper_search()        automap_paper/paper_search.h  the rules of the paper
  *           search_strategies()   search_strategies.h         degrees of parallelism, for a trainer
  *           search_stages()       search_rounds.h             rounds over any number of stages
- *             pipeline_search()   pipeline/pipeline_search.h  several stages
+ *             pipeline_search()   pipeline/pipeline_search.h  several stages, then one stage
+ *             single_stage_search() single_stage/single_stage_search.h  one stage; in pipeline_search(), too
  *           search_micro_batches()  search_micro_batches.h    one stage, each number of micro-batches
  *             single_stage_search() single_stage/single_stage_search.h  one stage, one number
  *             pipeline_baseline_search()  there               the plan of a baseline of stages
  *
- * Three structs carry a search through the levels. The API owns the SearchRequest, the wishes of the user,
- * and nothing changes it. A SearchScope is what one search covers: space, method, limits and purpose. A level
- * makes the scope of each part below it, as a copy of its own: search_part(), search_one_stage_part().
- * SearchContext is the state of one plan_search(), which owns it: module, cluster, budget and result.
+ * Three structs carry a search through the levels. The API owns the SearchRequest, the wishes of the user. A
+ * level that searches with other wishes has a changed copy: search_with_request(). A SearchScope is what one
+ * search covers: space, method, limits and purpose. A level makes the scope of each part below it, as a copy
+ * of its own: search_part(), search_one_stage_part(). SearchContext is the state of one plan_search(), which
+ * owns it: module, cluster, budget and result.
  *
  * Every level returns a SearchResult: the best plan, the pool of candidates, the baselines and a lower bound.
  */

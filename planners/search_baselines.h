@@ -19,7 +19,7 @@ AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, b
 AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self, bool is_large,
                                        const int32_t *only, const SearchScope *scope, AmError *error);
 
-/* Returns whether the options leave time for baselines of several stages, which take some time to price. */
+/* Returns whether the limits leave time for baselines of several stages, which take some time to price. */
 bool search_may_price_pipelines(const SearchContext *search);
 /* Gives the baselines of several stages the reason for which they have no price. */
 void search_leave_out_pipelines(SearchResult *result);
@@ -42,7 +42,7 @@ AmStatus search_share_baselines(SearchContext *search, AmError *error);
 
 /* Adds the plans that every budget has: the baselines of one stage, each with its best number of
  * micro-batches, or the unsplit plan, and, if the module is small, those of several stages with the least
- * number. They depend on the module, the cluster and the options alone, and take no evaluation. */
+ * number. They depend on the module, the cluster and the request alone, and take no evaluation. */
 AmStatus search_add_floor(SearchContext *self, AmError *error);
 
 /* Prices the baselines of one stage although the time is up, until one fits: a search without any other plan
@@ -52,7 +52,7 @@ AmStatus search_add_late_baselines(SearchContext *self, AmError *error);
 /* -- a given plan -- */
 
 /* Adds scope->request->space.initial unchanged, where no other source does: it has one stage, and the
- * options do not restrict it. */
+ * request does not restrict it. */
 AmStatus search_add_given(SearchContext *self, AmError *error);
 
 /* Returns AM_ERROR_INPUT if a plan to start from (NULL: none) has devices that the cluster lacks, or lacks

@@ -5,8 +5,8 @@
 
 #include "planners/search_context.h"
 
-/* Adds the fastest strategy that fits and that options->request->constraints.target can run. SEARCHER_RANDOM:
- * the best of as many random ones as the options say. AM_ERROR_INFEASIBLE: none fits. */
+/* Adds the fastest strategy that fits and that the target of the request can run. SEARCHER_RANDOM:
+ * the best of as many random ones as limits.evaluations of the scope. AM_ERROR_INFEASIBLE: none fits. */
 AmStatus search_strategies(SearchContext *self, AmError *error);
 
 #endif

@@ -15,7 +15,7 @@ typedef struct PaperStageCuts {
 } PaperStageCuts;
 
 /* Writes and simulates the plan; `context` is that of the micro-batches. `fit`: whether it fits. The schedule
- * is that of the options, else 1F1B, or GPipe where the module does not allow that. In the arena. */
+ * is that of the request, else 1F1B, or GPipe where the module does not allow that. In the arena. */
 AmStatus paper_pipeline_plan(Plan **plan, MemoryFit *fit, Arena *arena, const PlanContext *context,
                              const Cluster *cluster, const SearchScope *scope, const PaperStageCuts *cuts,
                              AmError *error);

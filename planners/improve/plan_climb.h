@@ -32,7 +32,7 @@ typedef struct PlanClimb {
     Arena of_base;                   /* of the changes of the present plan */
 } PlanClimb;
 
-/* Returns whether the options leave plans to change: no kept shardings, a searcher that
+/* Returns whether the scope leaves plans to change: no kept shardings, a searcher that
  * explores. */
 bool plan_climb_applies(const SearchScope *scope);
 

@@ -20,7 +20,7 @@ typedef struct PipelineCandidates {
     bool is_settled[PIPELINE_MOST_PRICED]; /* [candidate]: its cuts need not be moved again */
     CandidatePool pool;                    /* all of them, and their improved plans */
     AmError refusal;                       /* of the first pipeline that could not be made */
-    SearchBudget budget;                   /* `limit`: INT64_MAX where the options have none */
+    SearchBudget budget;                   /* `limit`: INT64_MAX where the scope has none */
     int64_t most_candidates, most_changes; /* simulated pipelines; changes of the best of them */
     int64_t most_single_changes;           /* of the best one-stage plan */
 } PipelineCandidates;

@@ -370,8 +370,8 @@ static AmStatus fail_degrees(const PipelineCandidates *self, AmError *error) {
                    PIPELINE_MOST_STAGES, self->plans.cluster->device_count, degrees_text(text, degrees));
 }
 
-/* Searches one-stage plans first, then all others, into `result`. Pipelines have until self->budget.stop's
- * deadline, the whole search until `end`. */
+/* Searches pipelines first, then one-stage plans with the rest, into `result`. Pipelines have until
+ * self->budget.stop's deadline, the whole search until `end`. */
 static AmStatus search_candidates(PipelineCandidates *self, SearchResult *result, double end,
                                   AmError *error) {
     AmError refusal = {0};

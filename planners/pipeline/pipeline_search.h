@@ -12,7 +12,7 @@
 #include "planners/problem/search_result.h"
 #include "planners/problem/search_scope.h"
 
-/* Refuses options that the space does not have, and an agent that cannot be read or has too few evaluations.
+/* Refuses requests that the space does not have, and an agent that cannot be read or has too few evaluations.
  */
 AmStatus pipeline_check_options(const SearchScope *scope, AmError *error);
 

@@ -1,6 +1,6 @@
 /* The request of the user, and the scope of a search.
  *
- *     SearchRequest   the wishes of the user, which all parts of a search share by pointer; it stays the same
+ *     SearchRequest   the wishes of the user; a part of a search may have a changed copy of its own
  *     SearchScope     the space, method and limits of one search; each part has its own
  *
  * search_context.h has the state of a search, budget.h counts against the limits of a scope, baseline_list.h
@@ -149,8 +149,9 @@ typedef struct SearchCallbacks {
     void *user;
 } SearchCallbacks;
 
-/* The request of the caller. It stays the same during a search; all parts of the search share it by pointer.
- * Zero is the default of every member but constraints.memory_fraction. */
+/* The request of the caller, which nothing changes. Parts of a search share it by pointer, or search with a
+ * copy (search_with_request()) that has other devices, another memory limit or an offloaded optimizer. Zero
+ * is the default of every member but constraints.memory_fraction. */
 typedef struct SearchRequest {
     SearchObjective objective;
     bool explores_prices; /* plans on fewer devices, too, and the front of seconds and money */

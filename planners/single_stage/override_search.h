@@ -30,7 +30,7 @@ typedef enum OverrideExtent {
 AmStatus stage_add_overrides(PlanStage *stage, PlanPrice *price, Arena *arena, StageProblem *problem,
                              OverrideExtent extent, AmError *error);
 
-/* Returns the number of a search's evaluations for overrides: 0 where the options exclude overrides or keep
+/* Returns the number of a search's evaluations for overrides: 0 where the request excludes overrides or keeps
  * the module's shardings. */
 int64_t override_evaluations(const SearchScope *scope, int64_t limit);
 

@@ -1,10 +1,10 @@
-/* The searchers. All of them price axis plans of one problem through problem_price(), so that they
- * share its memory, its budget and its best plan, and stop when problem_must_stop() returns true. */
+/* The searchers of one-stage plans but for the learned ones (assignment_search.h). Most price axis plans of
+ * one problem by problem_price(), share its budget and its best plan, and stop when problem_must_stop()
+ * returns true. exhaustive_search() and exact_search() take all meshes. */
 #ifndef PLANNERS_SINGLE_STAGE_SEARCHERS_H
 #define PLANNERS_SINGLE_STAGE_SEARCHERS_H
 
 #include "base/random.h"
-#include "dqn/agent.h"
 #include "planners/single_stage/single_stage_state.h"
 
 /* Draws an axis plan: on every axis a random subset in random order. */

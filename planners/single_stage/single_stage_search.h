@@ -1,13 +1,13 @@
 /* The search of one-stage plans.
  *
  *     SearchResult found;
- *     TRY(single_stage_search(&found, arena, context, cluster, &options, error));
+ *     TRY(single_stage_search(&found, arena, context, cluster, &scope, error));
  *     found.plan                   the best plan, with its prediction; found.pool: the best of each part
  *     found.baselines[k].seconds   the step of each baseline, NAN where it does not fit
  *
  * 1. Every allowed mesh of all devices becomes a StageProblem.
- * 2. The baselines are priced, unless the options exclude them.
- * 3. The searcher of the options proposes axis plans; problem_price() prices them.
+ * 2. The baselines are priced, unless the request excludes them.
+ * 3. The searcher of the scope proposes axis plans; problem_price() prices them.
  * 4. The best axis plans are simulated in full, and improved by overrides, shares and single changes.
  * 5. With PURPOSE_ALL_ROUNDS, steps 3 and 4 repeat with twice the evaluations until the cap.
  * 6. The fastest plan that fits is the result, with a bound. It is at most as slow as the fastest baseline.
@@ -27,7 +27,7 @@ int64_t search_default_evaluations(Searcher searcher);
  * instructions have a limit. */
 int64_t search_evaluations_for(Searcher searcher, int32_t instructions);
 
-/* Finds the best one-stage plan that the options allow (SPACE_AUTO is taken as SPACE_SINGLE_STAGE). Plans are
+/* Finds the best one-stage plan that the scope allows (SPACE_AUTO is taken as SPACE_SINGLE_STAGE). Plans are
  * in the arena, and refer to `context` and `cluster`. AM_ERROR_INFEASIBLE if nothing fits: the text names the
  * device, the bytes needed and the limit of the plan that came nearest; or if some pin can hold on no mesh:
  * it names the pin. AM_ERROR_USAGE for a pin that names nothing, a mesh that is not the cluster's size, or a
@@ -35,8 +35,8 @@ int64_t search_evaluations_for(Searcher searcher, int32_t instructions);
 AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanContext *context,
                              const Cluster *cluster, const SearchScope *scope, AmError *error);
 
-/* Finds the plan of the pipeline baseline that the options name, and prices the one-stage baselines beside
- * it. AM_ERROR_USAGE if the options name none; AM_ERROR_INFEASIBLE if the module cannot be cut, or nothing
+/* Finds the plan of the pipeline baseline that the scope names, and prices the one-stage baselines beside
+ * it. AM_ERROR_USAGE if it names none; AM_ERROR_INFEASIBLE if the module cannot be cut, or nothing
  * fits. */
 AmStatus pipeline_baseline_search(SearchResult *result, Arena *arena, const PlanContext *context,
                                   const Cluster *cluster, const SearchScope *scope, AmError *error);

@@ -59,7 +59,7 @@ typedef struct SingleStageSearch {
     const PlanContext *context;
     const Cluster *cluster;
     const SearchScope *scope;
-    PlanSpace space; /* that of the options, SPACE_SINGLE_STAGE for SPACE_AUTO */
+    PlanSpace space; /* that of the scope, SPACE_SINGLE_STAGE for SPACE_AUTO */
     /* -- the result -- */
     SearchResult *result; /* its pool has the plans of all rounds */
     AmError refusal;      /* of the first plan that the user's decisions exclude */
@@ -129,8 +129,8 @@ AmStatus baseline_price_seeds(StageProblem *problem, AmError *error);
 AmStatus baseline_price(SingleStageSearch *self, Baseline baseline, AmError *error);
 AmStatus baseline_price_all(SingleStageSearch *self, AmError *error);
 
-/* Evaluations for unequal shares, out of `limit` if the options name it; 0 where shares are equal: no axis of
- * a mesh has coordinates of different devices, or the options ask for equal ones. */
+/* Evaluations for unequal shares, out of `limit` if the scope has it; 0 where shares are equal: no axis of
+ * a mesh has coordinates of different devices, or the request asks for equal ones. */
 int64_t single_stage_share_evaluations(const SingleStageSearch *self, int64_t limit);
 /* Gives unequal shares to the baselines that take at most `near` times as long as the fastest, before the
  * searcher, and to the best plan of a problem, unless that has had them: small budgets have them, too. The
@@ -140,7 +140,7 @@ AmStatus single_stage_share_problem(SingleStageSearch *self, const StageProblem 
 /* Replaces the plan by one with unequal shares where that is quicker, or fits where the plan does not. */
 AmStatus single_stage_share(SingleStageSearch *self, Plan **plan, MemoryFit *fit, AmError *error);
 
-/* Runs the searcher of the options on all problems. */
+/* Runs the searcher of the scope on all problems. */
 AmStatus search_method_run(SingleStageSearch *self, AmError *error);
 
 #endif
