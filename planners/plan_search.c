@@ -168,6 +168,7 @@ AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *primary, c
     const TargetRow *target = target_row(scope->request->constraints.target);
     primary->keeps_data_apart = target->has_leading_batch;
     primary->keeps_examples_apart = target->has_own_examples;
+    search_result_clear(result);
     SearchContext self = search_context(result, arena, primary, cluster, &narrowed);
     TRY_OR_FAIL(target_check_module(scope->request->constraints.target, primary, error));
     TRY_OR_FAIL(search_check_given(scope->request->space.initial, cluster, error));
@@ -213,9 +214,7 @@ AmStatus plan_search_finish(SearchResult *result, Arena *arena, PlanContext *pri
     const StopSignal stop = {scope->request->callbacks.interrupted, 0};
     double start = clock_seconds();
     search_narrow(&narrowed);
-    const SearchResult found = *result;
     SearchContext self = search_context(result, arena, primary, cluster, &narrowed);
-    *result = found;
     TRY(search_add_recomputed_baselines(&self, error));
     FinishTasks tasks = {.search = &self, .stop = &stop, .copy = *result->plan};
     parallel_for(2, 0, finish_task, &tasks);

@@ -36,9 +36,11 @@
  * must be the cluster's: AM_ERROR_INPUT). scope->micro_batches 0: all powers of two that divide the batch,
  * which share the evaluations; the fastest plan that fits wins, at a tie the one with fewer micro-batches.
  * With scope->request->space.may_add_micro_batches, one-stage plans may have more than the scope says.
- * `*result` is the winner's, with the evaluations and the time of all; `primary` owns
- * the context of its plan. If a number cannot be split exactly, larger ones are not tried.
- * AM_ERROR_INFEASIBLE as in single_stage_search(), or as in plan_context_split() for a requested number. */
+ * primary->keeps_data_apart and keeps_examples_apart become those of the target of the request, for all
+ * modules in micro-batches that are made from now on. `*result` is the winner's, with the evaluations and the
+ * time of all; `primary` owns the context of its plan. If a number cannot be split exactly, larger ones are
+ * not tried. AM_ERROR_INFEASIBLE as in single_stage_search(), or as in plan_context_split() for a requested
+ * number. */
 AmStatus plan_search(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
                      const SearchScope *scope, AmError *error);
 

@@ -305,6 +305,7 @@ static AmStatus add_overridden_plan(SearchContext *self, AmError *error) {
 static AmStatus compare_forms(const SearchContext *self, PlanContext *form, const SearchScope *scope,
                               double most, AmError *error) {
     SearchResult found;
+    search_result_clear(&found);
     SearchContext on_form = search_context(&found, self->arena, form, self->cluster, scope);
     on_form.enough_seconds = most;
     TRY(search_add_stage_baselines(&found, &on_form, false, NULL, scope, error));

@@ -15,7 +15,6 @@ SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *pr
     bool is_capped = search_spans_stages(scope) && scope->purpose != PURPOSE_TRIAL;
     SearchBudget budget = budget_begin(&scope->limits, 1, scope->request->callbacks.interrupted);
     budget_set_cap(&budget, is_capped ? scope->limits.evaluations : 0);
-    *result = (SearchResult){.model_gap = NAN};
     return (SearchContext){.result = result,
                            .arena = arena,
                            .primary = primary,
@@ -41,6 +40,10 @@ bool search_is_large(const SearchContext *self) {
 }
 
 /* ---- results ---- */
+
+void search_result_clear(SearchResult *result) {
+    *result = (SearchResult){.model_gap = NAN};
+}
 
 AmStatus search_check_part(AmStatus status, const AmError *failure, AmError *error) {
     return status == AM_ERROR_INFEASIBLE ? AM_OK : am_pass_error(status, failure, error);

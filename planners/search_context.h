@@ -21,7 +21,7 @@ typedef struct SearchContext {
     PlanClimb climb;    /* of all rounds, so that no plan is priced twice */
 } SearchContext;
 
-/* Empties the result and starts the clock. The caller closes the climb. */
+/* Starts the clock of a search that adds to the result. The caller closes the climb. */
 SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
                              const SearchScope *scope);
 
@@ -33,6 +33,8 @@ bool search_is_large(const SearchContext *self);
 
 /* Returns the error of a part of a search; AM_OK if it has a plan, or has none because nothing fits. */
 AmStatus search_check_part(AmStatus status, const AmError *failure, AmError *error);
+/* Empties a result: no plans, no baselines, and an unknown model gap. */
+void search_result_clear(SearchResult *result);
 /* Adds the candidates, the baselines and the counts of a part to a result. */
 void search_result_merge(SearchResult *result, const SearchResult *found);
 /* Adds a plan that fits to the result, and takes it if it is the best. */
