@@ -181,11 +181,15 @@ class Partition:
                                    if not is_so and not self.is_split[value]}
 
     def delay_updates(self):
-        """Moves what only updates use after the passes, such as the decay of an optimizer's state."""
+        """Moves what only updates use after the passes, such as the decay of an optimizer's state. Random keys stay, so
+        that no array of keys passes from one function to another."""
         users = users_of(self.whole.nodes)
+        keys = {value for value, dtype in enumerate(self.whole.dtypes)
+                if dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)}
         for k in reversed(range(len(self.whole.nodes))):
             later = [self.group[user] for value in self.whole.nodes[k].outputs for user in users.get(value, ())]
-            if self.group[k] == "before" and all(group == "after" for group in later):
+            if self.group[k] == "before" and all(group == "after" for group in later) and (
+                    not keys & set(numbers(self.whole.nodes[k]))):
                 self.group[k] = "after"
 
     def check_sum(self, node):

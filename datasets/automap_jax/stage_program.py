@@ -63,8 +63,8 @@ class StageProgram(Run):
     """A step as one program on stages of equal meshes. A call returns the results of the step.
 
     Refused with a ValueError are stages of unequal meshes, with common devices or with more than one axis of several
-    devices, steps that need all micro-batches more than once, results with a row for each example, and arrays of random
-    keys.
+    devices, steps that need all micro-batches more than once, results with a row for each example, and arrays of
+    `jax.random.key` in the state or between functions.
 
     live      the most micro-batches of each stage between their forward and backward passes
     compiled  the program, after the first call
@@ -120,9 +120,12 @@ class StageProgram(Run):
                  and self.plan.is_split[value]]
         if split:
             raise ValueError(f"{REFUSED}a result of the step has a row for each example")
-        for dtype in self.plan.whole.dtypes:
-            if dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
-                raise ValueError(f"{REFUSED}the step has an array of type {dtype}")
+        functions = [*self.functions.values(), *(row[-1] for row in [*self.before, *self.later])]
+        held = itertools.chain(self.plan.owner, *((*function.inputs, *function.outputs) for function in functions))
+        for dtype in {self.plan.whole.dtypes[value] for value in held} - {None}:
+            if jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
+                raise ValueError(f"{REFUSED}stages hold or pass an array of type {dtype} (expected "
+                                 "jax.random.key_data of it in the state)")
 
     def most_live(self, passes):
         last = "weights" if self.splits_weights else "backward"

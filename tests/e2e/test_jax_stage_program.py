@@ -35,13 +35,14 @@ TENSOR = ["--stages", "2", "--data", "1", "--tensor", "2", "--micro-batches", "2
 TWO_AXES = ["--stages", "2", "--data", "2", "--tensor", "2", "--micro-batches", "4", *pipelines.DEFAULT,
             "--evaluations", "20"]
 CASES = {"mlp_tiny": {"gpipe": pipelines.MORE["gpipe"], "zb_h1": pipelines.MORE["zb_h1"], "tensor": TENSOR},
-         "gpt2_tiny": {"1f1b": pipelines.MORE["1f1b"]}}
+         "gpt2_tiny": {"1f1b": pipelines.MORE["1f1b"]}, "dropout_tiny": {"1f1b": pipelines.MORE["1f1b"]}}
 if FULL:
     kinds = "gpipe", "1f1b", "zb_h1", "interleaved", "recomputed"
     CASES = {name: {kind: pipelines.OWN.get(name, pipelines.MORE).get(kind, pipelines.MORE[kind]) for kind in kinds
                     if (name, kind) not in pipelines.REFUSED}
              for name in ("mlp_tiny", "gpt2_tiny", "t5_tiny", "bert_tiny", "vgg_tiny")}  # fmt: skip
     CASES["gpt2_tiny"] |= {"zero": ZERO, "tensor": TENSOR}
+    CASES["dropout_tiny"] = {kind: pipelines.MORE[kind] for kind in ("gpipe", "1f1b")}
     CASES["fused_tiny"] = {"masked mean": pipelines.MASKED}
 
 
@@ -96,6 +97,8 @@ def check_refusals(folder):
     refused("stage 1 has the mesh {'data': 2}", two_meshes(document, 2), sums, arguments)
     refused("all micro-batches more than once", document, step(lambda y: ((y - y.mean()) ** 2).sum()), arguments)
     refused("a row for each example", document, lambda state, x: (*sums(state, x), x * state), arguments)
+    refused("an array of type key<fry>", document, lambda key, x: (
+        jax.random.split(key)[0], (x * jax.random.normal(key)).sum()), (jax.random.key(1), arguments[1]))
     module = next((MODELS / "mlp_tiny").glob("model.hlo.pb*"))
     plan, file = folder / "plan.json", folder / "jax.json"
     succeed("search", module, "--for", "jax", *TWO_AXES, "-o", plan, "--quiet")
