@@ -34,6 +34,8 @@ static const BaselineForm baseline_forms[BASELINE_COUNT] = {
     [BASELINE_MEGATRON_ZERO3] = {true, false, 3},
     [BASELINE_CONTEXT_ZERO3] = {false, true, 3}};
 
+static const char no_groups[] = "the devices make no groups of servers";
+
 static const char *why_no_storage(const StageProblem *problem) {
     if (problem->pins.count > 0) return "the pins set the storage of the parameters";
     return problem->space == SPACE_OPERATOR ? "the space has operators alone" : "no weight is updated";
@@ -111,7 +113,7 @@ AmStatus baseline_axis_plan(const StageProblem *problem, Baseline baseline, Axis
     }
     bool has_groups = mesh->axis_count == 2 && mesh->axes[0].size > 1 && mesh->axes[1].size > 1;
     if (form->is_in_groups && !has_groups) {
-        *reason = "the devices make no groups";
+        *reason = no_groups;
         return AM_OK;
     }
     for (int32_t axis = 0; axis < mesh->axis_count - has_last; axis++) {
@@ -275,7 +277,8 @@ static AmStatus end_price(SingleStageSearch *search, Baseline baseline, const Ba
         if (!request->method.no_seeds) search_watch_count(request->callbacks.watch, 0, result->seconds);
         return AM_OK;
     }
-    if (!result->reason) result->reason = "the devices make no mesh for it";
+    if (!result->reason)
+        result->reason = baseline_has_groups(baseline) ? no_groups : "the devices make no mesh for it";
     return AM_OK;
 }
 
