@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Counts sentences of comments, messages, documents and scripts that break docs/style.md.
 
-A sentence is marked if it has a word or form that the style guide replaces: a "what" clause in place of a noun, things
-that act like people, riddles by negation, words of the glossary's right column. A marker is a hint. The check keeps the
-share of marked sentences low: LIMITS, by kind.
+A sentence is marked if it has a form that the style guide replaces: a "what" clause in place of a noun, things that act
+like people, riddles by negation. The length of a sentence, and most words of the glossary's right column, are not
+checked. A marker is a hint. The check keeps the share of marked sentences low: LIMITS, by kind.
 
 A comment behind a member or statement of C must be a complete phrase: none may end with a comma or in the middle of an
 enumeration, to be continued behind the next member.

@@ -5,8 +5,8 @@
  * is done for the final plan and not for candidates. Of a large module on many devices all ranks of a stage
  * have the memory of its first one, an upper bound.
  */
-#ifndef COST_STEP_RANK_MEMORY_H
-#define COST_STEP_RANK_MEMORY_H
+#ifndef COST_MEMORY_RANK_MEMORY_H
+#define COST_MEMORY_RANK_MEMORY_H
 
 #include "base/system/stop.h"
 #include "cost/step/memory.h"

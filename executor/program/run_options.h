@@ -7,8 +7,8 @@
  * Every step feeds the next batch, runs the program, reads watched outputs and applies the updates.
  * Nothing is allocated between the first step and the last.
  */
-#ifndef EXECUTOR_RUN_H
-#define EXECUTOR_RUN_H
+#ifndef EXECUTOR_PROGRAM_RUN_OPTIONS_H
+#define EXECUTOR_PROGRAM_RUN_OPTIONS_H
 
 #include <signal.h>
 

@@ -5,8 +5,8 @@
  * attributes of instructions. The attributes form one table (ir/text/text_attributes.c): a row holds the
  * field of the message and the syntax of the value, so that reading and writing agree.
  */
-#ifndef IR_TEXT_TEXT_H
-#define IR_TEXT_TEXT_H
+#ifndef IR_TEXT_HLO_TEXT_H
+#define IR_TEXT_HLO_TEXT_H
 
 #include "ir/encodings.h"
 

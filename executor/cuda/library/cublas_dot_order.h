@@ -7,8 +7,8 @@
  * natural order and is copied from there. A slice fixes batch dimensions that
  * come first in the result, so the scratch memory holds a part of the result.
  */
-#ifndef EXECUTOR_CUDA_LIBRARY_DOT_ORDER_H
-#define EXECUTOR_CUDA_LIBRARY_DOT_ORDER_H
+#ifndef EXECUTOR_CUDA_LIBRARY_CUBLAS_DOT_ORDER_H
+#define EXECUTOR_CUDA_LIBRARY_CUBLAS_DOT_ORDER_H
 
 #include "executor/cuda/codegen/move/pack.h"
 
