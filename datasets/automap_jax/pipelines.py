@@ -62,9 +62,12 @@ class Partition:
             try:
                 self.trace(step, structure, leaves, data)
                 break
-            except (TypeError, ValueError):  # arrays of the whole batch beside those of a smaller one
+            except (TypeError, ValueError) as error:  # arrays of the whole batch beside those of a smaller one
                 if data is choices[-1]:
-                    raise
+                    reason = str(error).partition("\n")[0]
+                    raise ValueError(f"the step cannot be traced with a part of its batch: {reason} (expected shapes "
+                                     "of its arguments instead of numbers, such as x.reshape(len(x), -1); or a plan "
+                                     "of search --stages 1 --micro-batches 1)") from error
         self.data = {firsts[number]: axis for number, axis in data.items()}
         self.take_constants()
         self.find_groups(rows)

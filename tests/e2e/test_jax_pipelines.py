@@ -528,15 +528,19 @@ def check_parts():
 
 
 def check_refusals():
-    """A step that is no sum over its examples."""
+    """Steps that are no sums over their examples, or that write the size of the batch as a number."""
     def step(state, x):
         return state, (x * state).argmax().astype(np.float32)
 
+    def literal(state, x):
+        return state, (x.reshape(4, 1) * state).sum()
+
     document = document_of_one_part(2, [])
-    for changes, words in (({}, "needs the whole batch"), ({"micro_batches": 3}, "do not divide"),
-                           ({"format": "automap-torch-1"}, "expected format")):
+    for model, changes, words in ((step, {}, "needs the whole batch"), (step, {"micro_batches": 3}, "do not divide"),
+                                  (step, {"format": "automap-torch-1"}, "expected format"),
+                                  (literal, {}, "such as x.reshape(len(x), -1)")):
         try:
-            automap_jax.run(document | changes, step, (np.float32(2), np.arange(4, dtype=np.float32)))
+            automap_jax.run(document | changes, model, (np.float32(2), np.arange(4, dtype=np.float32)))
         except ValueError as error:
             assert words in str(error), error
         else:
