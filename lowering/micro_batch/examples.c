@@ -98,7 +98,10 @@ static AmStatus check_cuts(const Examples *self, int32_t i, int32_t *dimension, 
         bool is_other = !dimension || rewrite->reads_whole[i] || copy->state.unit != 1 ||
                         (*dimension >= 0 && *dimension != copy->state.dimension);
         if (is_other)
-            return micro_batch_refuse(rewrite, i, "has rows for the examples, and is no data cut by example",
+            return micro_batch_refuse(rewrite, i,
+                                      rewrite->module->instructions[i].opcode == IR_CONSTANT
+                                          ? "has rows for the examples (expected an argument of the step)"
+                                          : "has rows for the examples, and is no data cut by example",
                                       NULL, error);
         *dimension = copy->state.dimension;
     }

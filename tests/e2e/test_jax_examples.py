@@ -99,7 +99,7 @@ REFUSED = {
     "while": lambda p, x, y, i: jnp.mean((lax.stop_gradient(halved(f(p, x))) + f(p, x) - y) ** 2),
     "scatter-add": lambda p, x, y, i: jnp.mean(p["c"].at[i].add(f(p, x)) ** 2),
     "concatenate": lambda p, x, y, i: jnp.mean((f(p, jnp.concatenate([x, y])) - jnp.concatenate([y, x])) ** 2),
-    "constant": lambda p, x, y, i: jnp.mean(ROWS * (f(p, x) - y) ** 2),
+    "expected an argument of the step": lambda p, x, y, i: jnp.mean(ROWS * (f(p, x) - y) ** 2),
     "p['r']": lambda p, x, y, i: jnp.mean((f(p, x) + p["r"] - y) ** 2),
     "_std": lambda p, x, y, i: jnp.mean(((f(p, x) - f(p, x).mean(0)) / (f(p, x).std(0) + 1e-3) - y) ** 2),
 }  # fmt: skip
