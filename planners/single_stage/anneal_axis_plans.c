@@ -16,20 +16,27 @@
 typedef struct AxisPlanWalk {
     const AnnealWalk *walk;
     AxisPlan axis_plan, changed;
-    int64_t drawn; /* changes */
-    int64_t first; /* evaluations of the problem before the walk */
+    int64_t drawn;     /* changes */
+    int64_t first;     /* evaluations of the problem before the walk */
+    int32_t unchanged; /* last draws in a row that changed nothing */
 } AxisPlanWalk;
+
+/* A walk ends after so many draws in a row that change nothing: its space has one plan, as on one device. */
+enum { MOST_UNCHANGED = 10000 };
 
 static bool is_over(void *user) {
     const AxisPlanWalk *self = user;
-    return self->drawn >= self->walk->steps || problem_must_stop(self->walk->problem);
+    return self->drawn >= self->walk->steps || self->unchanged >= MOST_UNCHANGED ||
+           problem_must_stop(self->walk->problem);
 }
 
 static bool change(void *user, Random *random) {
     AxisPlanWalk *self = user;
     self->changed = self->axis_plan;
     self->drawn++;
-    return axis_plan_change(self->walk->problem, random, &self->changed);
+    bool is_changed = axis_plan_change(self->walk->problem, random, &self->changed);
+    self->unchanged = is_changed ? 0 : self->unchanged + 1;
+    return is_changed;
 }
 
 static double progress(void *user) {

@@ -81,6 +81,12 @@ def check_first_rounds(work):
         check_growing(name, mixed if cluster is MIXED else cluster, options, range(1, 60) if FULL else SMALL)
 
 
+def check_one_plan():
+    """A space of one plan ends a search although evaluations are left."""
+    for options in ([], ["--for", "torch", "--no-seeds"]):
+        step("lion_tiny", "nominal:1", ["--micro-batches", "1", *options], 200)
+
+
 def check_default(name, cluster):
     """The default budget, given as a number, is the same search; more is at least as good."""
     seconds, spent = step(name, cluster, [], None)
@@ -151,6 +157,7 @@ def main():
     draw = random.Random(int(os.environ.get("AUTOMAP_SEED", "1")))
     for name, cluster, options in SEARCHES:
         check_monotone(name, cluster, options, draw)
+    check_one_plan()
     check_default("mlp_tiny", "whale-pp")
     check_better("vgg19", "C")
     with tempfile.TemporaryDirectory() as work:
