@@ -146,7 +146,8 @@ static inline int32_t micro_batch_level(const MicroBatchRewrite *self, int32_t i
 }
 /* Returns whether an iteration makes (a part of) the value: it is split, partial or a split loop. */
 bool micro_batch_in_loop(const MicroBatchRewrite *self, int32_t i);
-/* Refuses: AM_ERROR_INFEASIBLE with the place of instruction i and `why`. */
+/* Refuses: AM_ERROR_INFEASIBLE with the place of instruction i, `why`, and the relaxation `allow` (or NULL),
+ * if the system of the plan runs it. */
 AmStatus micro_batch_refuse(const MicroBatchRewrite *self, int32_t i, const char *why, const char *allow,
                             AmError *error);
 

@@ -66,7 +66,8 @@ AmStatus micro_batch_refuse(const MicroBatchRewrite *self, int32_t i, const char
                 self->settings.micro_batches, ir_opcode_name(at->opcode), name);
     if (*at->source_file) text_append(&text, " (%.200s:%d)", at->source_file, (int)at->source_line);
     text_append(&text, " %s", why);
-    if (allow) text_append(&text, "; --relax %s would allow it", allow);
+    if (allow && !plan_context_primary(self->context)->keeps_examples_apart)
+        text_append(&text, "; --relax %s would allow it", allow);
     AmStatus status = text.failed
                           ? am_fail_memory(error, 0)
                           : am_fail(error, AM_ERROR_INFEASIBLE, self->module->source, "%s", text.data);
