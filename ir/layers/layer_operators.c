@@ -5,32 +5,14 @@
  */
 #include <string.h>
 
+#include "ir/analysis/fold_integer.h"
 #include "ir/dataflow.h"
 #include "ir/layers/layer_values.h"
 
 /* ---- integers ---- */
 
-static bool fits_type(Dtype type, int64_t value) {
-    int32_t bits = dtype_bits(type) - dtype_is_signed(type);
-    if (type == DTYPE_PRED) return value == 0 || value == 1;
-    int64_t limit = bits >= 62 ? INT64_C(1) << 62 : INT64_C(1) << bits;
-    return value < limit && value >= (dtype_is_signed(type) ? -limit : 0);
-}
-
 static bool is_integer(const IrShape *shape) {
     return shape->rank == 0 && (dtype_is_integer(shape->type) || shape->type == DTYPE_PRED);
-}
-
-static bool compare_integers(bool *result, const char *comparison, int64_t a, int64_t b) {
-    if (!comparison) return false;
-    if (strcmp(comparison, "EQ") == 0) *result = a == b;
-    else if (strcmp(comparison, "NE") == 0) *result = a != b;
-    else if (strcmp(comparison, "LT") == 0) *result = a < b;
-    else if (strcmp(comparison, "LE") == 0) *result = a <= b;
-    else if (strcmp(comparison, "GT") == 0) *result = a > b;
-    else if (strcmp(comparison, "GE") == 0) *result = a >= b;
-    else return false;
-    return true;
 }
 
 static SplitValue *constant_number(Splitter *self, const IrInstruction *constant) {
@@ -45,7 +27,7 @@ static SplitValue *constant_number(Splitter *self, const IrInstruction *constant
     memcpy(&number, literal->data, (size_t)bytes);
     int32_t bits = (int32_t)(8 * bytes);
     if (dtype_is_signed(type) && bits < 64 && number >> (bits - 1) & 1) number -= INT64_C(1) << bits;
-    return fits_type(type, number) ? split_number(self, &constant->shape, number) : NULL;
+    return ir_integer_fits(type, number) ? split_number(self, &constant->shape, number) : NULL;
 }
 
 static SplitValue *known_integer(Splitter *self, const IrInstruction *instruction,
@@ -58,35 +40,11 @@ static SplitValue *known_integer(Splitter *self, const IrInstruction *instructio
     for (int32_t k = 0; k < count; k++)
         if (!operands[k]->is_known || !is_integer(operands[k]->shape)) return NULL;
     if (count < 1 || count > 2) return NULL;
-    int64_t a = operands[0]->number, b = count == 2 ? operands[1]->number : 0, number = 0;
-    bool truth = false, is_fine = true;
-    switch (instruction->opcode) {
-    case IR_ADD: is_fine = !__builtin_add_overflow(a, b, &number); break;
-    case IR_SUBTRACT: is_fine = !__builtin_sub_overflow(a, b, &number); break;
-    case IR_MULTIPLY: is_fine = !__builtin_mul_overflow(a, b, &number); break;
-    case IR_NEGATE: is_fine = !__builtin_sub_overflow(0, a, &number); break;
-    case IR_MINIMUM: number = a < b ? a : b; break;
-    case IR_MAXIMUM: number = a > b ? a : b; break;
-    case IR_CONVERT:
-    case IR_COPY: number = a; break;
-    case IR_COMPARE:
-        is_fine = compare_integers(&truth, instruction->attributes->comparison, a, b);
-        number = truth;
-        break;
-    case IR_AND:
-    case IR_OR:
-        if (instruction->shape.type != DTYPE_PRED) return NULL;
-        number = instruction->opcode == IR_AND ? a & b : a | b;
-        break;
-    case IR_NOT:
-        if (instruction->shape.type != DTYPE_PRED) return NULL;
-        number = !a;
-        break;
-    default: return NULL;
-    }
-    return is_fine && fits_type(instruction->shape.type, number)
-               ? split_number(self, &instruction->shape, number)
-               : NULL;
+    const int64_t numbers[2] = {operands[0]->number, count == 2 ? operands[1]->number : 0};
+    int64_t number;
+    bool is_known = ir_fold_integer(&number, instruction->opcode, instruction->attributes->comparison,
+                                    instruction->shape.type, numbers);
+    return is_known ? split_number(self, &instruction->shape, number) : NULL;
 }
 
 /* ---- slices ---- */

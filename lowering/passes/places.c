@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "ir/analysis/fold_integer.h"
 #include "ir/analysis/loops.h"
 #include "lowering/program/program_edit.h"
 #include "propagation/rules/rules.h"
@@ -40,39 +41,6 @@ void program_set_counter(Program *body, int32_t loop, const int32_t *leaves) {
 
 /* ---- values of scalars per iteration ---- */
 
-static bool compare_integers(const char *comparison, int64_t a, int64_t b) {
-    bool or_equal = comparison[1] == 'E';
-    switch (comparison[0]) {
-    case 'E': return a == b;
-    case 'N': return a != b;
-    case 'L': return or_equal ? a <= b : a < b;
-    default: return or_equal ? a >= b : a > b;
-    }
-}
-
-/* Evaluates the operator; returns whether *result is known. */
-static bool apply_operator(const ProgramInstruction *instruction, const int64_t *operands, int64_t *result) {
-    int64_t a = operands[0], b = operands[1];
-    switch (instruction->opcode) {
-    case IR_ADD: return !__builtin_add_overflow(a, b, result);
-    case IR_SUBTRACT: return !__builtin_sub_overflow(a, b, result);
-    case IR_MULTIPLY: return !__builtin_mul_overflow(a, b, result);
-    case IR_NEGATE: return !__builtin_sub_overflow(0, a, result);
-    case IR_MINIMUM: *result = a < b ? a : b; return true;
-    case IR_MAXIMUM: *result = a > b ? a : b; return true;
-    case IR_SELECT: *result = a ? b : operands[2]; return true;
-    case IR_COMPARE: *result = compare_integers(instruction->attributes->comparison, a, b); return true;
-    case IR_CONVERT:
-    case IR_BROADCAST: *result = a; return true;
-    case IR_REMAINDER:
-        if (b <= 0) return false;
-        *result = a % b;
-        return true;
-    case IR_CLAMP: *result = b < a ? a : b > operands[2] ? operands[2] : b; return true;
-    default: return false;
-    }
-}
-
 static bool read_number(const IrLiteral *literal, Dtype type, int64_t *number) {
     int64_t width = dtype_bytes(type);
     if (!literal || !literal->data || literal->bytes < width || width > 8) return false;
@@ -99,6 +67,8 @@ static bool find_numbers(PlaceFinder *self, int32_t value, int32_t depth, int64_
     const ProgramInstruction *instruction = producer >= 0 ? &program->instructions[producer] : NULL;
     const int64_t *operands[3] = {0};
     int64_t number = 0;
+    const char *comparison =
+        instruction && instruction->attributes ? instruction->attributes->comparison : NULL;
     bool is_constant = instruction && instruction->opcode == IR_CONSTANT;
     if (is_constant && !read_number(instruction->compute.literal, type, &number)) return false;
     if (value != counter->value && !is_constant &&
@@ -111,11 +81,9 @@ static bool find_numbers(PlaceFinder *self, int32_t value, int32_t depth, int64_
         for (int32_t k = 0; k < 3; k++) given[k] = operands[k] ? operands[k][iteration] : 0;
         if (value == counter->value) number = counter->start + counter->step * iteration;
         else if (instruction->kind == PROGRAM_VIEW) number = given[0];
-        else if (!is_constant && !apply_operator(instruction, given, &number)) return false;
-        int32_t bits = dtype_bits(type) - dtype_is_signed(type);
-        int64_t limit = INT64_C(1) << (bits > 60 ? 60 : bits);
-        bool fits = number < limit && number >= (dtype_is_signed(type) ? -limit : 0);
-        if (type != DTYPE_PRED && !fits) return false;
+        else if (!is_constant && !ir_fold_integer(&number, instruction->opcode, comparison, type, given))
+            return false;
+        if (!ir_integer_fits(type, number)) return false;
         numbers[iteration] = number;
     }
     return true;
