@@ -76,6 +76,7 @@ static void test_limit_of_a_climb(void **state) {
         AmError error = {0};
         SearchResult result;
         self.scope.limits.evaluations = cases[k].cap;
+        search_result_clear(&result);
         SearchContext search = search_context(&result, &self.arena, self.primary, self.cluster, &self.scope);
         search.most_climbed = cases[k].most;
         search_result_add(&result, self.start, PLAN_ORIGIN_BASELINE, NULL);
