@@ -34,6 +34,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.experimental import implicit_replication
 from torch.func import functional_call
+from torch.nn._reduction import legacy_get_string
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -85,18 +86,36 @@ def add_parts(module, arguments, output):
                                            for placement in output.placements])
 
 
+MEANS = {torch.nn.functional.mse_loss, torch.nn.functional.smooth_l1_loss, torch.nn.functional.huber_loss,
+         torch.nn.functional.soft_margin_loss, torch.nn.functional.binary_cross_entropy}
+
+
+def mean_of_shards(function, call):
+    """A loss of MEANS with its mean as an operator of its own: DTensor's gradient of the kernel divides by the number
+    of elements of a shard, not by that of the whole tensor."""
+    legacy = [call.arguments.pop(name, None) for name in ("size_average", "reduce")]
+    if any(value is not None for value in legacy):
+        call.arguments["reduction"] = legacy_get_string(*legacy, emit_warning=False)
+    if call.arguments["reduction"] != "mean":
+        return function(**call.arguments)
+    call.arguments["reduction"] = "none"
+    return function(**call.arguments).mean()
+
+
 class OnShards(TorchFunctionMode):
-    """Computes on shards where DTensor has no operator, and group normalisation by sums: DTensor gives PyTorch's kernel
-    the sizes of the whole tensor."""
+    """Computes on shards where DTensor has no operator, and group normalisation and means of losses by sums: DTensor
+    gives PyTorch's kernels the sizes of the whole tensor, or of a shard."""
 
     def __torch_function__(self, function, types, arguments=(), options=None):
         options = options or {}
         if arguments and is_by_example(getattr(function, "__name__", ""), arguments[0], arguments, options):
             return on_shards(function, *arguments, **options)
-        if function is not torch.nn.functional.group_norm:
+        if function is not torch.nn.functional.group_norm and function not in MEANS:
             return function(*arguments, **options)
         call = inspect.signature(function).bind(*arguments, **options)
         call.apply_defaults()
+        if function in MEANS:
+            return mean_of_shards(function, call)
         x, groups, weight, bias, epsilon = call.args
         return group_norm(x, weight, bias, x.shape[0], None, None, groups, epsilon)[0]
 

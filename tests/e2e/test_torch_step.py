@@ -372,7 +372,8 @@ def blocks():
     return nn.Sequential(nn.Linear(16, 32), *layers, nn.Linear(32, 8))
 
 
-MODELS = {"blocks": blocks, "mlp": lambda: nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8)),
+MODELS = {"blocks": blocks, "means": blocks,
+          "mlp": lambda: nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8)),
           "gpt": lambda: Language("gpt"), "llama": lambda: Language("llama"), "resnet": Residual, "vit": Vision,
           "convolutions": convolutions, "halves": Halves, "tied": tied, "pools": Pools, "orders": Orders,
           "recurrent": Recurrent, "attention": Attention, "pooled": Pooled, "first": SequencesFirst,
@@ -382,7 +383,8 @@ MODELS = {"blocks": blocks, "mlp": lambda: nn.Sequential(nn.Linear(16, 32), nn.R
 MIXING = {"mixed", "centred", "places", "scored"}
 FIRST = {"first": [1, 1], "encoder": [1, 0, 1], "states": [1, 0],  # the dimension of the examples in each tensor
          "translator": [1, 1, None, 1]}
-LOSSES = {"blocks": regress, "encoder": classify_padded, "translator": translate,
+LOSSES = {"blocks": regress, "means": lambda model, x, y: functional.mse_loss(model(x), y),
+          "encoder": classify_padded, "translator": translate,
           "scored": lambda model, x, y: model(x, y), "tied": classify_tied}
 OPTIMIZERS = {"sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.01),
               "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-2)}
@@ -401,7 +403,7 @@ PLANS = {"searched": [], "data": ["--baseline", "data_parallel"],
          "1f1b": [*EVEN, "--schedule", "1f1b"], "interleaved": [*EVEN, "--schedule", "interleaved_1f1b"]}
 TWO_RANKS = {"two stages", "recomputed", "1f1b", "interleaved"}
 CASES = [("blocks", "sgd", ["interleaved"]), ("mlp", "adamw", ["zero1", "zero3", "pinned"]),
-         ("tied", "adamw", ["zero3"]),
+         ("means", "sgd", ["data"]), ("tied", "adamw", ["zero3"]),
          ("gpt", "sgd", ["recomputed"]),
          ("vit", "adamw", ["stages of tensors"]), ("resnet", "sgd", ["searched"]),
          ("convolutions", "sgd", ["stages"]), ("pools", "sgd", ["searched"]), ("orders", "sgd", ["stages"]),
@@ -414,6 +416,7 @@ WHOLE_BATCHES = {"searched", "two stages"}  # plans of a ResNet, whose batch nor
 if FULL:
     CASES = [(name, optimizer, [plan for plan in PLANS if (name, plan) not in LEFT_OUT
                                 and (name != "resnet" or plan in WHOLE_BATCHES)
+                                and (name != "means" or plan in ("data", "zero1", "megatron"))
                                 and (name == "mlp" or plan != "pinned")
                                 and (name == "blocks" or plan != "interleaved")])
              for name in MODELS if name not in ("convolutions", "halves", "tied", "pools", "orders", "recurrent",
@@ -437,7 +440,7 @@ def make(name, optimizer):
     """Model, optimizer and batch, the same in every process."""
     torch.manual_seed(1)
     model = MODELS[name]()
-    if name == "blocks":
+    if name in ("blocks", "means"):
         batch = torch.randn((8, 16)), torch.randn((8, 8))
     elif name in ("mlp", "resnet", "vit", "convolutions", "halves", "pools"):
         x = torch.randn((8, 16) if name == "mlp" else (8, 3, 32, 32))
