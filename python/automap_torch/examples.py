@@ -28,13 +28,17 @@ ATEN = torch.ops.aten
 MOST_CHOICES = 64
 # Operators of one tensor that keep all dimensions as they are.
 SAME = {"clone", "detach", "alias", "contiguous", "_to_copy", "lift_fresh_copy", "zeros_like", "ones_like",
-        "full_like", "empty_like", "rand_like", "randn_like", "bernoulli", "native_dropout"}
+        "full_like", "empty_like", "rand_like", "randn_like", "bernoulli", "native_dropout", "log_sigmoid_forward"}
 CONSTANTS = {"zeros", "ones", "full", "scalar_tensor", "new_zeros", "new_ones", "new_full", "empty", "new_empty"}
 VIEWS = {"view", "_unsafe_view", "reshape"}
 REDUCTIONS = {"sum", "mean", "amax", "amin", "prod", "any", "all", "var", "logsumexp", "argmax", "argmin", "max",
               "min", "std", "linalg_vector_norm", "norm"}
 ALONG = {"_softmax", "_log_softmax", "_safe_softmax", "cumsum", "sort", "topk", "split", "split_with_sizes",
          "unsafe_split", "slice", "flip", "roll"}  # they work along dimensions and keep all
+ORDERED = {"cumsum", "sort", "topk"}  # of these, constants give other values at each place along their dimension
+# Operators that make constants of constants.
+UNIFORM = VIEWS | SAME | REDUCTIONS | (ALONG - ORDERED) | {
+    "permute", "transpose", "t", "unsqueeze", "squeeze", "expand", "select", "unbind", "mm", "bmm"}
 LOSSES = {"mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "soft_margin_loss", "l1_loss"}
 IMAGES = {"convolution", "max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d",
           "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "upsample_nearest1d", "upsample_nearest2d",
@@ -67,6 +71,10 @@ class Place:
 
 class Mixed(Exception):
     """An operator has no place for the examples of its operands."""
+
+
+class Differs(Mixed):
+    """An operand without examples has other values for each example."""
 
 
 def name_of(node):
@@ -103,6 +111,8 @@ class Places:
     def __init__(self, graph, dimensions, count):
         self.count, self.found, self.even = count, {}, {}
         self.mixing, self.sums = [], set()  # operators that mix examples; sums over all of them, and values of sums
+        self.differing = []  # operators with tables or constants of each example, which part of a batch may not have
+        self.lost = set()  # values of the batch without a place
         inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
         for node, d in zip(inputs[len(inputs) - len(dimensions):], dimensions):
             if d is not None:
@@ -120,6 +130,8 @@ class Places:
     def enter(self, node):
         operands = [value for value in node.all_input_nodes if value in self.found]
         has_sum = not self.sums.isdisjoint(node.all_input_nodes)
+        if not self.lost.isdisjoint(node.all_input_nodes):
+            self.lost.add(node)
         if not operands:
             self.even[node] = self.even_dimensions(node)
             if has_sum:
@@ -129,8 +141,10 @@ class Places:
             if has_sum:
                 raise Mixed
             place = self.place_of(node)
-        except Mixed:
+        except Mixed as why:
             self.mixing.append(node)
+            self.lost.add(node)
+            self.differing += [node] if isinstance(why, Differs) else []
             return
         if place is None:
             self.sums.add(node)
@@ -156,13 +170,15 @@ class Places:
         if name in ("mm", "addmm"):
             a = node.args[1 if name == "addmm" else 0]
             return {0} & self.even.get(a, set())
-        if all(self.even.get(value, set()) == set(range(results_of(value)[0].ndim)) for value in operands):
+        if (name in UNIFORM or is_pointwise(node)) and all(
+                self.even.get(value, set()) == set(range(results_of(value)[0].ndim)) for value in operands):
             return set(range(rank))
         if name == "expand":
             before, added = shape_of(operands[0]), rank - len(shape_of(operands[0]))
             return {d for d in range(rank) if d < added or before[d - added] == 1}
         if name in ALONG | SAME:
-            return self.even.get(operands[0], set())
+            changed = dimensions_along(node, rank) if name in ORDERED else set()
+            return self.even.get(operands[0], set()) - changed
         if not is_pointwise(node):
             return set()
         return {d for d in range(rank) if all(self.is_even(value, d - rank) for value in operands)}
@@ -179,8 +195,11 @@ class Places:
         if any(place != places[0] for place in places):
             raise Mixed
         d = places[0].d - rank
-        if not all(self.of(value) or self.is_even(value, d) for value in operands):
-            raise Mixed  # tables or constants of each place: these are no examples
+        uneven = [value for value in operands if not (self.of(value) or self.is_even(value, d))]
+        if uneven and self.lost.isdisjoint(uneven):
+            raise Differs  # tables or constants of each place: these are no examples
+        if uneven:
+            raise Mixed
         return places[0]
 
     def place_of(self, node):
@@ -289,10 +308,7 @@ class Places:
     def of_layer(self, node, x, place, rank):
         name, arguments = name_of(node), node.args
         if name in ALONG:
-            at = 2 if name in ("topk", "split", "split_with_sizes", "unsafe_split", "roll") else 1
-            default = 0 if "split" in name or name == "slice" else -1
-            d = arguments[at] if len(arguments) > at else node.kwargs.get("dim", default)
-            if place.d in {k % rank for k in ([d] if isinstance(d, int) else d)}:
+            if place.d in dimensions_along(node, rank):
                 raise Mixed
             return place
         if name in ("native_layer_norm", "_fused_rms_norm") and place.d < rank - len(arguments[1]):
@@ -314,6 +330,15 @@ class Places:
         if name in IMAGES and place == Place(0) and not any(map(self.of, arguments[1:])):
             return place
         raise Mixed
+
+
+def dimensions_along(node, rank):
+    """The dimensions along which an operator of ALONG works."""
+    name = name_of(node)
+    at = 2 if name in ("topk", "split", "split_with_sizes", "unsafe_split", "roll") else 1
+    default = 0 if "split" in name or name == "slice" else -1
+    d = node.args[at] if len(node.args) > at else node.kwargs.get("dim", default)
+    return {k % rank for k in ([d] if isinstance(d, int) else d)}
 
 
 def is_pointwise(node):

@@ -96,7 +96,7 @@ def is_sum(loss, outputs, batches):
             try:
                 both = float(loss(StandIn(tree_map(lambda value, d=dimension: twice(value, d, count), outputs)),
                                   *doubled))
-            except (RuntimeError, ValueError):  # sizes that do not agree
+            except (IndexError, RuntimeError, ValueError):  # sizes that do not agree
                 continue
             for factor in (1, 2):
                 if abs(both - factor * once) <= 1e-3 * max(abs(once), abs(both)):

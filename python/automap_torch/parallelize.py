@@ -40,7 +40,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from .decompositions import group_norm
-from .export import LossOf, examples_first, loss_of_examples, plain_kernels
+from .examples import Places, trace
+from .export import LossOf, examples_first, loss_function, loss_of_examples, plain_kernels, values_of
 from .losses import PartOfLoss
 from .operations import is_by_example, on_shards, split_by_batch
 from .operators import DTYPES
@@ -274,12 +275,32 @@ class UsesOfTensors(TorchDispatchMode):
         return found
 
 
+def data_rows(plan):
+    """The rows of the tensors of a batch, in their order."""
+    rows = [row for stage in plan["stages"] for row in stage["parameters"] if row["role"] == "data"]
+    return sorted(rows, key=lambda row: row["number"])
+
+
+def operators_that_differ(model, loss, plan):
+    """Returns the operators of the loss with tables or constants of each example, such as `torch.arange(len(x))`. Part
+    of a batch would get those of the first examples. `loss` takes examples first; the plan has the batch's shapes."""
+    rows = data_rows(plan)
+    if not all("shape" in row for row in rows):
+        return []
+    device = next((value.device for value in model.parameters()), None)
+    batch = [torch.empty(row["shape"], dtype=TYPES[row["dtype"]], device=device) for row in rows]
+    leading = [None if d is None else 0 for d in batch_dimensions(plan)]
+    count = next((len(value) for value, d in zip(batch, leading, strict=True) if d is not None and value.ndim), 1)
+    with plain_kernels():
+        graph = trace(loss_function(model, loss), *values_of(model), batch)
+    return Places(graph, leading, count).differing if count > 1 else []
+
+
 def needs_graph(model, loss, plan):
     """Returns whether operators of the loss read weights outside of the model's call, as a tied head reads a table, or
     the model computes scalars of the batch, such as its own loss. The loss is computed on shapes alone, those of the
     plan's batch; a plan without them counts as one that does."""
-    rows = sorted((row for row in plan["stages"][0]["parameters"] if row["role"] == "data"),
-                  key=lambda row: row["number"])
+    rows = data_rows(plan)
     if not all("shape" in row for row in rows):
         return True
     shapes, module = FakeTensorMode(allow_non_fake_inputs=True), LossOf(model, loss)
@@ -313,7 +334,12 @@ def parallelize(model, loss, plan, device="cpu"):
                 or any(True for _ in model.buffers()))
     dimensions = batch_dimensions(plan)
     loss, has_zero = loss_of_examples(loss, dimensions), is_zero(model, first)
-    if is_graph or plan.get("mixes_examples") or (any(dimensions) and not has_zero) or needs_graph(model, loss, plan):
+    differing = operators_that_differ(model, loss, plan) if has_zero or plan["n_microbatches"] > 1 else []
+    if differing and plan["n_microbatches"] > 1:
+        raise ValueError(f"{differing[0].target} has values that differ by example, which micro-batches lack (expected "
+                         "a plan of search --micro-batches 1, or such values as a tensor of the batch)")
+    is_graph = is_graph or differing or plan.get("mixes_examples") or (any(dimensions) and not has_zero)
+    if is_graph or needs_graph(model, loss, plan):
         kind = GraphTraining
     else:
         kind = ZeroTraining if has_zero else TensorTraining

@@ -35,7 +35,7 @@ with skip_where_missing():
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 import automap_torch
 from automap_torch import pipelines
-from automap_torch.export import loss_of_examples, plain_kernels
+from automap_torch.export import find_batch, loss_of_examples, plain_kernels
 from automap_torch.losses import is_sum
 from automap_torch.parallelize import TensorTraining, ZeroTraining
 from automap_torch.pipelines import GraphTraining
@@ -277,6 +277,17 @@ class Centred(nn.Module):
         return self.body(x - x.mean(0))
 
 
+class Numbered(nn.Module):
+    """The model multiplies each example by a number, which the first examples of a part of the batch would get."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8))
+
+    def forward(self, x):
+        return self.body(x * torch.arange(len(x))[:, None])
+
+
 class Places(nn.Module):
     """Attention whose first dimension is the place in the sequence, of one sequence."""
 
@@ -378,9 +389,9 @@ MODELS = {"blocks": blocks, "means": blocks,
           "convolutions": convolutions, "halves": Halves, "tied": tied, "pools": Pools, "orders": Orders,
           "recurrent": Recurrent, "attention": Attention, "pooled": Pooled, "first": SequencesFirst,
           "encoder": EncoderFirst, "states": RecurrentFirst, "translator": Translator,
-          "shared": Shared, "mixed": Mixed, "centred": Centred, "places": Places,
+          "shared": Shared, "mixed": Mixed, "centred": Centred, "places": Places, "numbered": Numbered,
           "scored": Scored}
-MIXING = {"mixed", "centred", "places", "scored"}
+MIXING = {"mixed", "centred", "numbered", "places", "scored"}
 FIRST = {"first": [1, 1], "encoder": [1, 0, 1], "states": [1, 0],  # the dimension of the examples in each tensor
          "translator": [1, 1, None, 1]}
 LOSSES = {"blocks": regress, "means": lambda model, x, y: functional.mse_loss(model(x), y),
@@ -669,6 +680,16 @@ def check_kinds_of_losses(*_):
     assert not is_sum(loss, [torch.randn(4, 4)], [(torch.randn(4, 6), torch.randint(0, 4, (4,)))])
 
 
+def check_tables(*_):
+    """Constants that differ along the first dimension make the second one that of the examples."""
+    for table in (lambda size: torch.ones(size, 4).tril(), lambda size: torch.ones(size, 4).cumsum(0)):
+        model = nn.Linear(4, 4)
+        batch = torch.randn(8, 8, 4), torch.randn(8, 8, 4)
+        loss = lambda model, x, y, table=table: functional.mse_loss(model(x * table(len(x))[:, None]), y)
+        found = find_batch(model, loss, batch)
+        assert found == [1, 1], f"the examples are dimensions {found}"
+
+
 def check_mixed_data(_, folder):
     """Micro-batches of data whose examples are mixed before any weight are refused; a search finds none."""
     torch.set_num_threads(1)
@@ -772,8 +793,8 @@ def main():
     wanted = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         check_refusals(pathlib.Path(folder))
-        for function in (check_operators, check_bags, check_sequences_first, check_kinds_of_losses, check_mixed_data,
-                         check_saved, check_dropout):
+        for function in (check_operators, check_bags, check_sequences_first, check_kinds_of_losses, check_tables,
+                         check_mixed_data, check_saved, check_dropout):
             torch.multiprocessing.start_processes(function, (pathlib.Path(folder),), nprocs=1, start_method="fork")
     for name, optimizer, plans in CASES:
         if wanted and name not in wanted:
