@@ -220,7 +220,8 @@ class ZeroTraining(Training):
         self.model.set_requires_gradient_sync(is_last or self.reduces_each)
         self.model.set_reshard_after_backward(is_last or self.gathers_each)
         self.model.set_is_last_backward(is_last)
-        shards = [list(zip(*(value.chunk(size) for value in cut), strict=True)) for cut in cuts]
+        # Every so manyth example, as in micro-batches: `mixes_examples` of the plan is about such parts.
+        shards = [[[value[at::size] for value in cut] for at in range(size)] for cut in cuts]
         own = shards[part][rank]
         parts = [shard for cut in shards for shard in cut]
         value = self.part_of_loss.value(self.model, own, parts, lambda: self.loss(self.model, *own)) / self.count
