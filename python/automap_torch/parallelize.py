@@ -18,18 +18,21 @@ gradients and the optimizer's state become DTensors with the placements of the p
     examples             states (mixes_examples). A loss that reads parts of the model, such as a tied table, has its
                          graph, too: FSDP2 gives parts to their own modules alone. So has a model with scalars of the
                          batch, such as its own loss: ranks divide by the count of targets of the whole batch.
-    ZeRO alone           FSDP2, fully_shard, where axes of the batch alone split weights
+    ZeRO alone           FSDP2, fully_shard, where axes of the batch alone split weights; with copies of the shards
+                         where some of these axes split no weight
     other plans          DTensor's operators compute with shards of weights and insert the collectives. Weights that
                          axes of the batch split are gathered for a pass. All weights are gathered for an operator that
                          DTensor cannot split.
 """
 
 import inspect
+import math
 import warnings
 
 import torch
 from torch import distributed
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.experimental import implicit_replication
@@ -192,16 +195,29 @@ class TensorTraining(Training):
         return value
 
 
+def mesh_of_shards(mesh, placements):
+    """The mesh of FSDP2: one axis of all ranks, or, where some axes split no weight, one axis of copies and one of the
+    shards of a copy (hybrid sharded data parallelism)."""
+    splits = {d for row in placements.values() for d, placement in enumerate(row) if placement.is_shard()}
+    copies = [d for d in range(mesh.ndim) if d not in splits and mesh.size(d) > 1]
+    if not copies:
+        return mesh._flatten() if mesh.ndim > 1 else mesh
+    order = [*copies, *(d for d in range(mesh.ndim) if d not in copies)]
+    count = math.prod(mesh.size(d) for d in copies)
+    return DeviceMesh(mesh.device_type, mesh.mesh.permute(order).reshape(count, -1), mesh_dim_names=("copy", "shard"))
+
+
 class ZeroTraining(Training):
-    """Parameters sharded by FSDP2 over all ranks. Each rank computes the mean loss of its part of the batch. Gradients
-    are reduced in the last pass of a step, or in each one where the plan keeps them in shards (ZeRO 2 and 3)."""
+    """Parameters sharded by FSDP2 over all ranks, or over the ranks of a copy. Each rank computes the mean loss of its
+    part of the batch. Gradients are reduced in the last pass of a step, or in each one where the plan keeps them in
+    shards (ZeRO 2 and 3); between copies in the last pass alone."""
 
     def place(self, placements):
-        self.mesh = self.mesh._flatten() if self.mesh.ndim > 1 else self.mesh
-        dimensions = {}
+        self.mesh = mesh_of_shards(self.mesh, placements)
+        dimensions, shards = {}, self.mesh.size(self.mesh.ndim - 1)
         for name, parameter in self.model.named_parameters():
             split = [placement.dim for placement in placements[name] if placement.is_shard()]
-            is_even = len(split) == 1 and parameter.shape[split[0]] % self.mesh.size() == 0
+            is_even = len(split) == 1 and parameter.shape[split[0]] % shards == 0
             dimensions[parameter] = Shard(split[0] if is_even else 0)
         self.reduces_each = self.stage.get("sharded_gradients", False)
         self.gathers_each = any(text.startswith("Shard") for row in self.stage["parameters"] if row["role"] == "weight"
@@ -212,12 +228,13 @@ class ZeroTraining(Training):
         fully_shard(self.model, **options)
 
     def pass_over(self, batch, part, cuts):
-        size, rank = self.mesh.size(), self.mesh.get_local_rank()
+        size, rank = self.mesh.size(), self.mesh.mesh.flatten().tolist().index(self.mesh.get_rank())
         for value in batch:
             if value.shape[0] % size:
                 raise ValueError(f"a batch of shape {list(value.shape)}: {size} ranks do not divide it")
         is_last = part == self.count - 1
         self.model.set_requires_gradient_sync(is_last or self.reduces_each)
+        self.model.set_requires_all_reduce(is_last)
         self.model.set_reshard_after_backward(is_last or self.gathers_each)
         self.model.set_is_last_backward(is_last)
         # Every so manyth example, as in micro-batches: `mixes_examples` of the plan is about such parts.
@@ -227,7 +244,7 @@ class ZeroTraining(Training):
         value = self.part_of_loss.value(self.model, own, parts, lambda: self.loss(self.model, *own)) / self.count
         value.backward()
         total = value.detach() / size
-        distributed.all_reduce(total, group=self.mesh.get_group())
+        distributed.all_reduce(total)  # a plan of one stage has all ranks
         return float(total)
 
 

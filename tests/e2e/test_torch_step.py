@@ -19,6 +19,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from clusters import write_cluster
 from program import FULL, automap, skip_where_missing, succeed
 
 with skip_where_missing():
@@ -30,7 +31,7 @@ with skip_where_missing():
     from torch.distributed.tensor.debug import CommDebugMode
     from torch.nn import functional
     from torch.utils._python_dispatch import TorchDispatchMode
-    from torch_sequences import WORDS, EncoderFirst, RecurrentFirst, SequencesFirst, Translator
+    from torch_sequences import WORDS, EncoderFirst, Recurrent, RecurrentFirst, SequencesFirst, Translator
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 import automap_torch
@@ -191,18 +192,6 @@ class Orders(nn.Module):
         first = functional.one_hot(words.argmax(1), 16).to(x.dtype)
         rotated = torch.stack([-x[..., 1::2], x[..., ::2]], -1).flatten(-2)
         return self.head(rotated + (first[..., None] * x).sum(1, keepdim=True) + x.gather(2, x.argsort(-1)))
-
-
-class Recurrent(nn.Module):
-    """Two layers of an LSTM and a GRU."""
-
-    def __init__(self):
-        super().__init__()
-        self.table, self.head = nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, WORDS)
-        self.lstm, self.gru = nn.LSTM(WIDTH, WIDTH, 2, batch_first=True), nn.GRU(WIDTH, WIDTH, batch_first=True)
-
-    def forward(self, words):
-        return self.head(self.gru(self.lstm(self.table(words))[0])[0])
 
 
 class Attention(nn.Module):
@@ -401,6 +390,7 @@ PLANS = {"searched": [], "data": ["--baseline", "data_parallel"],
          "pinned": ["--mesh", "data=2,model=2", "--pin", "relu=value(model,data)"],
          "zero1": ["--baseline", "zero1", "--micro-batches", "2"],
          "zero3": ["--baseline", "zero3", "--micro-batches", "2"],
+         "hsdp": ["--baseline", "hsdp", "--micro-batches", "2"],
          "whole batch": ["--baseline", "zero3", "--micro-batches", "1"],
          "megatron": ["--baseline", "megatron", "--mesh", "data=2,model=2"],
          "stages": [*STAGES, "4", "--data", "2"], "stages of tensors": [*STAGES, "2", "--tensor", "2"],
@@ -409,7 +399,7 @@ PLANS = {"searched": [], "data": ["--baseline", "data_parallel"],
          "recomputed": [*STAGES, "4", "--memory-fraction", "0.00015"],
          "1f1b": [*EVEN, "--schedule", "1f1b"], "interleaved": [*EVEN, "--schedule", "interleaved_1f1b"]}
 TWO_RANKS = {"two stages", "recomputed", "1f1b", "interleaved"}
-CASES = [("blocks", "sgd", ["interleaved"]), ("mlp", "adamw", ["zero1", "zero3", "pinned"]),
+CASES = [("blocks", "sgd", ["interleaved"]), ("mlp", "adamw", ["zero1", "zero3", "hsdp", "pinned"]),
          ("means", "sgd", ["data"]), ("tied", "adamw", ["zero3"]),
          ("gpt", "sgd", ["recomputed"]),
          ("vit", "adamw", ["stages of tensors"]), ("resnet", "sgd", ["searched"]),
@@ -542,14 +532,19 @@ def watch_pins(stages):
 
 
 def check_sums(training, collectives):
-    """Gradients of replicated weights are summed once in a step, however many micro-batches there are; FSDP2 reduces
-    those that the plan keeps in shards (ZeRO 2 and 3) in each."""
+    """Gradients of replicated weights, and of copies of shards, are summed once in a step, however many micro-batches
+    there are; FSDP2 reduces those that the plan keeps in shards (ZeRO 2 and 3) in each."""
     if isinstance(training, ZeroTraining):
         groups = {id(module) for module in training.model.modules() if isinstance(module, FSDPModule)
                   and module._get_fsdp_state()._fsdp_param_group is not None}  # fmt: skip
-        reduced = sum(count for kind, count in collectives.get_comm_counts().items() if "reduce_scatter" in str(kind))
+        reduced, summed = (sum(count for kind, count in collectives.get_comm_counts().items() if word in str(kind))
+                           for word in ("reduce_scatter", "allreduce"))
         expected = len(groups) * (training.count if training.stage["sharded_gradients"] else 1)
         assert training.count > 1 and reduced == expected, f"{reduced} reductions, expected {expected}"
+        rows = [row["placements"] for row in training.stage["parameters"] if row["role"] != "data"]
+        copies = sum(size > 1 and not any(row[d].startswith("Shard") for row in rows)
+                     for d, size in enumerate(training.stage["device_mesh"]["shape"]))
+        assert summed == training.count + copies * len(groups), f"{summed} sums of losses and over {copies} axes"
         return
     own = [value for value in training.parameters() if value is not getattr(training, "unused", None)]
     replicated = all(placement.is_replicate() for value in own for placement in value.placements)
@@ -590,17 +585,15 @@ def check_case(name, optimizer, plans, folder):
     losses = [json.loads(line)["loss"] for line in lines if '"loss"' in line]
     worst = check(f"{name} with {optimizer} in automap", losses, wanted)
     print(f"{name}, {optimizer}: automap's losses are off by {worst:.1e}", flush=True)
+    servers = write_cluster(folder / "servers.json", (("V100", 2),) * 2)
     for plan in plans:
-        file = folder / f"{plan}.json"
-        ranks = 2 if plan in TWO_RANKS else RANKS
-        target = ["--cluster", f"nominal:{ranks}", "--for", "torch"]
-        succeed("search", module, *target, *PLANS[plan], "-o", file, "--quiet")
+        file, ranks = folder / f"{plan}.json", 2 if plan in TWO_RANKS else RANKS
+        target = ["--cluster", servers if plan == "hsdp" else f"nominal:{ranks}", "--for", "torch", "--quiet"]
+        succeed("search", module, *target, *PLANS[plan], "-o", file)
         succeed("export", file, module, "--format", "torch", "-o", folder / "torch.json")
-        (folder / "store").unlink(missing_ok=True)
-        torch.multiprocessing.start_processes(train_rank, (name, optimizer, folder, ranks), nprocs=ranks,
-                                              start_method="fork")
-        if FULL and plan == "stages":
-            split_states_alone(folder / "torch.json")
+        for has_whole_weights in (False, True) if FULL and plan == "stages" else (False,):
+            if has_whole_weights:
+                split_states_alone(folder / "torch.json")
             (folder / "store").unlink(missing_ok=True)
             torch.multiprocessing.start_processes(train_rank, (name, optimizer, folder, ranks), nprocs=ranks,
                                                   start_method="fork")
@@ -782,19 +775,17 @@ def check_refusals(folder):
 
 
 def main():
-    wanted = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         check_refusals(pathlib.Path(folder))
         for function in (check_operators, check_bags, check_sequences_first, check_kinds_of_losses, check_tables,
                          check_mixed_data, check_saved, check_dropout):
             torch.multiprocessing.start_processes(function, (pathlib.Path(folder),), nprocs=1, start_method="fork")
     for name, optimizer, plans in CASES:
-        if wanted and name not in wanted:
+        if sys.argv[1:] and name not in sys.argv[1:]:
             continue
         with tempfile.TemporaryDirectory() as folder:
             check_case(name, optimizer, plans, pathlib.Path(folder))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

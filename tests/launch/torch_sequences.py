@@ -1,4 +1,4 @@
-"""Models of PyTorch whose sequences are the first dimension, as in the default layout of its layers."""
+"""Models of PyTorch over sequences: recurrent layers, and layers in the default layout, sequences first."""
 
 import torch
 from torch import nn
@@ -55,3 +55,15 @@ class Translator(nn.Module):
 
     def forward(self, words, others, mask):
         return self.head(self.body(self.tables[0](words), self.tables[1](others), tgt_mask=mask))
+
+
+class Recurrent(nn.Module):
+    """Two layers of an LSTM and a GRU."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = nn.Embedding(WORDS, 32), nn.Linear(32, WORDS)
+        self.lstm, self.gru = nn.LSTM(32, 32, 2, batch_first=True), nn.GRU(32, 32, batch_first=True)
+
+    def forward(self, words):
+        return self.head(self.gru(self.lstm(self.table(words))[0])[0])
