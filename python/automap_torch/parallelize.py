@@ -106,12 +106,24 @@ def mean_of_shards(function, call):
     return function(**call.arguments).mean()
 
 
+RECURRENT = {"gru", "lstm", "rnn_relu", "rnn_tanh"}
+
+
+def steps_first(function, arguments):
+    """A recurrent layer with batch_first=True as one without: DTensor cannot transpose in place, as the kernel does."""
+    output, *states = function(arguments[0].transpose(0, 1), *arguments[1:-1], False)
+    return output.transpose(0, 1), *states
+
+
 class OnShards(TorchFunctionMode):
-    """Computes on shards where DTensor has no operator, and group normalisation and means of losses by sums: DTensor
-    gives PyTorch's kernels the sizes of the whole tensor, or of a shard."""
+    """Computes on shards where DTensor has no operator, recurrent layers with their steps first, and group
+    normalisation and means of losses by sums: DTensor gives PyTorch's kernels the sizes of the whole tensor, or of a
+    shard."""
 
     def __torch_function__(self, function, types, arguments=(), options=None):
         options = options or {}
+        if getattr(function, "__name__", "") in RECURRENT and isinstance(arguments[2], list) and arguments[-1]:
+            return steps_first(function, arguments)
         if arguments and is_by_example(getattr(function, "__name__", ""), arguments[0], arguments, options):
             return on_shards(function, *arguments, **options)
         if function is not torch.nn.functional.group_norm and function not in MEANS:

@@ -404,7 +404,7 @@ CASES = [("blocks", "sgd", ["interleaved"]), ("mlp", "adamw", ["zero1", "zero3",
          ("gpt", "sgd", ["recomputed"]),
          ("vit", "adamw", ["stages of tensors"]), ("resnet", "sgd", ["searched"]),
          ("convolutions", "sgd", ["stages"]), ("pools", "sgd", ["searched"]), ("orders", "sgd", ["stages"]),
-         ("recurrent", "adamw", []), ("attention", "adamw", ["1f1b"]), ("pooled", "adamw", ["tensors"]),
+         ("recurrent", "adamw", ["searched"]), ("attention", "adamw", ["1f1b"]), ("pooled", "adamw", ["tensors"]),
          ("first", "sgd", ["1f1b"]), ("encoder", "sgd", ["data", "tensors"]), ("states", "sgd", ["data"]),
          ("translator", "sgd", ["stages"]), ("shared", "sgd", ["two stages", "tensors"]),
          *((name, "sgd", ["whole batch"]) for name in sorted(MIXING))]
