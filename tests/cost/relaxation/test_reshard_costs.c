@@ -50,7 +50,7 @@ static void test_one_axis(void **state) {
         ReshardCosts *costs;
         int32_t devices[8], pairs = 0;
         for (int32_t d = 0; d < parts; d++) devices[d] = d;
-        const Cluster *cluster = open_cluster(&arena, parts);
+        Cluster *cluster = open_cluster(&arena, parts);
         const Mesh mesh = {.axis_count = 1, .axes = {{.name = "x", .size = parts}}, .device_count = parts};
         const IrShape shape = {.type = DTYPE_F32, .rank = 2, .dimensions = (int64_t[]){840 * 8, 840 * 8}};
         const double bytes = (double)ir_shape_bytes(&shape);
@@ -69,6 +69,7 @@ static void test_one_axis(void **state) {
                 pairs += sent > 0;
             }
         assert_int_equal(pairs, 7); /* all but cuts, and states that stay */
+        cluster_free(cluster);
         arena_free(&arena);
     }
 }
@@ -81,7 +82,7 @@ static void test_two_axes(void **state) {
     ReshardCosts *costs;
     int32_t devices[8], equal = 0, pairs = 0;
     for (int32_t d = 0; d < 8; d++) devices[d] = d;
-    const Cluster *cluster = open_cluster(&arena, 8);
+    Cluster *cluster = open_cluster(&arena, 8);
     const Mesh mesh = {
         .axis_count = 2, .axes = {{.name = "x", .size = 2}, {.name = "y", .size = 4}}, .device_count = 8};
     const IrShape shape = {.type = DTYPE_F32, .rank = 2, .dimensions = (int64_t[]){64, 64}};
@@ -108,6 +109,7 @@ static void test_two_axes(void **state) {
             pairs += share > 0;
         }
     assert_true(equal > pairs / 2 && pairs > equal);
+    cluster_free(cluster);
     arena_free(&arena);
 }
 
