@@ -168,9 +168,9 @@ def check_charts(pictures, place, width):
 
 def check_picture(browser, page, words, width, background):
     picture = page.with_suffix(".png")
-    browse(browser, page, *words, f"--screenshot={picture}", f"--window-size={width},600")
+    browse(browser, page, *words, f"--screenshot={picture}", f"--window-size={width},900")
     seen, height, counts = pixels(picture)
-    assert (seen, height) == (width, 600)
+    assert (seen, height) == (width, 900)
     most = max(counts, key=counts.get)
     assert list(most) == background[:3], f"most of the picture is {most}, the page is {background}"
     others = [colour for colour in counts if max(colour) - min(colour) > 60]
