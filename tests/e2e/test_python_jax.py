@@ -45,7 +45,7 @@ def check_library(names):
     search = automap_hlo.search
     automap_hlo.search = lambda *arguments, **options: searches.append(options) or search(*arguments, **options)
     arguments = names["state"], names["x"], names["y"]
-    options = ["--mesh", "data=4,model=2", "--no-exceptions", "--evaluations=20", "--pin", "x=data,-", "--pin", "y=-"]
+    options = ["--mesh", "data=4,model=2", "--no-exceptions", "--evaluations=20", "--pin", "x=data,-", "--pin", "y=data"]
     found = []
     for program in (None, PROGRAM):
         if program:
@@ -53,7 +53,7 @@ def check_library(names):
         found.append(automap_jax.plan(names["step"], arguments, "nominal:8", options=options))
     assert jax.tree.leaves(found[0]) == jax.tree.leaves(found[1]), found
     assert len(searches) == 1, searches  # the program does not use the library
-    assert searches[0]["pin"] == ["x=data,-", "y=-"] and searches[0]["even"] == [True], searches
+    assert searches[0]["pin"] == ["x=data,-", "y=data"] and searches[0]["even"] == [True], searches
     os.environ.pop("AUTOMAP")
     for refused, options in ((automap_hlo.UsageError, ["--evaluation", 3]), (ValueError, ["--seed"])):
         try:
