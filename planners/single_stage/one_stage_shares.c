@@ -214,12 +214,14 @@ AmStatus single_stage_share(SingleStageSearch *self, Plan **plan, MemoryFit *fit
     return AM_OK;
 }
 
-/* Returns the fastest baseline that fits and takes more than `after` seconds; NULL: none. */
+/* Returns the fastest baseline that fits and takes more than `after` seconds; NULL: none. One with groups is
+ * returned as the fastest of all alone: its axes leave less freedom to shares than the one axis of zero3. */
 static const Plan *next_baseline(const SingleStageSearch *self, double after) {
     const Plan *best = NULL;
     for (int32_t e = 0; e < BASELINE_COUNT; e++) {
         const Plan *plan = isnan(self->result->baselines[e].seconds) ? NULL : self->baselines[e].plan;
         if (!plan || plan->predicted_step_seconds <= after) continue;
+        if (after > 0 && baseline_has_groups((Baseline)e)) continue;
         if (!best || plan->predicted_step_seconds < best->predicted_step_seconds) best = plan;
     }
     return best;
