@@ -45,7 +45,8 @@ def check_library(names):
     search = automap_hlo.search
     automap_hlo.search = lambda *arguments, **options: searches.append(options) or search(*arguments, **options)
     arguments = names["state"], names["x"], names["y"]
-    options = ["--mesh", "data=4,model=2", "--no-exceptions", "--evaluations=20", "--pin", "x=data,-", "--pin", "y=data"]
+    pins = ["--pin", "x=data,-", "--pin", "y=data"]
+    options = ["--mesh", "data=4,model=2", "--no-exceptions", "--evaluations=20", *pins]
     found = []
     for program in (None, PROGRAM):
         if program:
