@@ -54,7 +54,7 @@ typedef struct ArenaBlock {
  * larger blocks. Smaller blocks are left to the heap. */
 enum { CACHE_CLASSES = 8, CLASS_LARGEST = CACHE_CLASSES - 2, CLASS_LARGER = CACHE_CLASSES - 1 };
 static const size_t LEAST_CACHED = 64 << 10;
-static const size_t MOST_CACHED = 48 << 20; /* bytes in all */
+static const size_t MOST_CACHED = 32 << 20; /* bytes in all */
 
 static pthread_mutex_t cache_lock = PTHREAD_MUTEX_INITIALIZER;
 static ArenaBlock *free_lists[CACHE_CLASSES]; /* newest first */

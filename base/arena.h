@@ -5,7 +5,7 @@
  * Callers that allocate in proportion to their input check `failed` once at the end of a pass, or each
  * pointer before its first use. An arena is used by one thread at a time.
  *
- * A cache of at most 48 MiB keeps released blocks for all arenas of the process.
+ * A cache of at most 32 MiB keeps released blocks for all arenas of the process.
  */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
