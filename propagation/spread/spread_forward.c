@@ -264,8 +264,8 @@ static bool sort_result(Spread *self, int32_t i) {
     return from_operand(self, i, best, NULL);
 }
 
-/* Spreads to a slice from the global array; to a slice-update from the update (operand 1), then from the
- * global array (operand 0). */
+/* Spreads to a slice from the array that is sliced; to a slice-update from the update (operand 1), then from
+ * the updated array (operand 0). */
 static bool slice_result(Spread *self, int32_t i) {
     const IrInstruction *instruction = ir_instruction(self->module, i);
     bool is_update = instruction->opcode == IR_DYNAMIC_UPDATE_SLICE, is_changed = false;

@@ -213,12 +213,12 @@ AmStatus cpu_prepare_iota(KernelCall *call, Arena *arena, AmError *error) {
 }
 
 /* Returns the offset of the clamped starts of the dynamic operators: scalars from operand `first` on. */
-static int64_t dynamic_offset(const KernelCall *call, int32_t first, const IrShape *global,
+static int64_t dynamic_offset(const KernelCall *call, int32_t first, const IrShape *array,
                               const int64_t *sizes, const int64_t *strides) {
     int64_t at = 0;
-    for (int32_t d = 0; d < global->rank; d++) {
+    for (int32_t d = 0; d < array->rank; d++) {
         int64_t start = scalar64_index(call->operands[first + d], call->operand_shapes[first + d]->type, 0);
-        int64_t most = global->dimensions[d] - sizes[d];
+        int64_t most = array->dimensions[d] - sizes[d];
         if (start > most) start = most;
         if (start < 0) start = 0;
         at += start * strides[d];

@@ -183,17 +183,17 @@ static void append_part_place(Text *out, const IrShape *held) {
         text_append(out, " + (at%d + d%d) * %lldll", d, d, (long long)strides[d]);
 }
 
-/* Appends "const s64 at = ...;", the place in `global` of the first element of a box of `sizes`. Its starts,
+/* Appends "const s64 at = ...;", the place in `array` of the first element of a box of `sizes`. Its starts,
  * clamped so that the box is inside, are operands `first` and so on. */
-static void append_offset(Text *out, const KernelCall *call, int32_t first, const IrShape *global,
+static void append_offset(Text *out, const KernelCall *call, int32_t first, const IrShape *array,
                           const int64_t *sizes) {
     int64_t strides[IR_MAX_RANK];
-    strided_row_major(strides, global->dimensions, global->rank);
+    strided_row_major(strides, array->dimensions, array->rank);
     text_append_string(out, "    const s64 at = 0");
-    for (int32_t d = 0; d < global->rank; d++) {
+    for (int32_t d = 0; d < array->rank; d++) {
         text_append_string(out, " + clamped_index(");
         cuda_append_index_load(out, call->operand_shapes[first + d]->type, first + d, "0");
-        text_append(out, ", %lldll) * %lldll", (long long)(global->dimensions[d] - sizes[d]),
+        text_append(out, ", %lldll) * %lldll", (long long)(array->dimensions[d] - sizes[d]),
                     (long long)strides[d]);
     }
     text_append_string(out, ";\n");
@@ -202,24 +202,24 @@ static void append_offset(Text *out, const KernelCall *call, int32_t first, cons
 /* An array and a box of it that spans its last dimension, in words. */
 typedef struct Words {
     const char *type;
-    IrShape global, box;
+    IrShape array, box;
     int64_t sizes[2][IR_MAX_RANK];
 } Words;
 
 /* Joins neighbours to words of up to 16 bytes. */
-static void join_words(Words *self, const IrShape *global, const IrShape *box) {
-    int64_t word = dtype_bytes(global->type);
-    int32_t last = global->rank - 1;
-    for (int32_t d = 0; d < global->rank; d++) {
-        self->sizes[0][d] = global->dimensions[d];
+static void join_words(Words *self, const IrShape *array, const IrShape *box) {
+    int64_t word = dtype_bytes(array->type);
+    int32_t last = array->rank - 1;
+    for (int32_t d = 0; d < array->rank; d++) {
+        self->sizes[0][d] = array->dimensions[d];
         self->sizes[1][d] = box->dimensions[d];
     }
     bool spans = last >= 0 && self->sizes[0][last] == self->sizes[1][last];
     for (; spans && word < 16 && self->sizes[0][last] % 2 == 0; word *= 2)
         self->sizes[0][last] = self->sizes[1][last] /= 2;
     self->type = cuda_word(word);
-    self->global = *global;
-    self->global.dimensions = self->sizes[0];
+    self->array = *array;
+    self->array.dimensions = self->sizes[0];
     self->box = *box;
     self->box.dimensions = self->sizes[1];
 }
@@ -232,20 +232,20 @@ AmStatus cuda_source_dynamic_slice(CudaSource *source, Arena *arena, const Kerne
     if (ir_shape_elements(call->result_shapes[0]) == 0) return AM_OK;
     join_words(&words, call->operand_shapes[0], call->result_shapes[0]);
     int64_t elements = ir_shape_elements(&words.box);
-    strided_row_major(strides, words.global.dimensions, words.global.rank);
+    strided_row_major(strides, words.array.dimensions, words.array.rank);
     append_start(&body, call, source, elements);
     cuda_append_coordinates(&body, "d", words.box.dimensions, words.box.rank);
     if (call->instruction->compute.shard) {
         append_part(&body, call, 1);
         text_append(&body, "    const %s nothing = {};\n    ((%s *)out0)[i] = inside ? ((const %s *)in0)[",
                     words.type, words.type, words.type);
-        append_part_place(&body, &words.global);
+        append_part_place(&body, &words.array);
         text_append_string(&body, "] : nothing;\n}\n");
         return launch(source, arena, "dynamic_slice_part", &body, elements, error);
     }
-    append_offset(&body, call, 1, &words.global, words.box.dimensions);
+    append_offset(&body, call, 1, &words.array, words.box.dimensions);
     text_append(&body, "    ((%s *)out0)[i] = ((const %s *)in0)[at + ", words.type, words.type);
-    cuda_append_dot(&body, "d", strides, words.global.rank);
+    cuda_append_dot(&body, "d", strides, words.array.rank);
     text_append_string(&body, "];\n}\n");
     return launch(source, arena, "dynamic_slice", &body, elements, error);
 }
@@ -268,19 +268,19 @@ AmStatus cuda_source_dynamic_update_slice(CudaSource *source, Arena *arena, cons
     if (ir_shape_elements(call->operand_shapes[1]) == 0) return AM_OK;
     join_words(&words, call->result_shapes[0], call->operand_shapes[1]);
     int64_t elements = ir_shape_elements(&words.box);
-    strided_row_major(strides, words.global.dimensions, words.global.rank);
+    strided_row_major(strides, words.array.dimensions, words.array.rank);
     append_start(&body, call, source, elements);
     cuda_append_coordinates(&body, "d", words.box.dimensions, words.box.rank);
     if (call->instruction->compute.shard) {
         append_part(&body, call, 2);
         text_append(&body, "    if (inside) ((%s *)out0)[", words.type);
-        append_part_place(&body, &words.global);
+        append_part_place(&body, &words.array);
         text_append(&body, "] = ((const %s *)in1)[i];\n}\n", words.type);
         return launch(source, arena, "dynamic_update_part", &body, elements, error);
     }
-    append_offset(&body, call, 2, &words.global, words.box.dimensions);
+    append_offset(&body, call, 2, &words.array, words.box.dimensions);
     text_append(&body, "    ((%s *)out0)[at + ", words.type);
-    cuda_append_dot(&body, "d", strides, words.global.rank);
+    cuda_append_dot(&body, "d", strides, words.array.rank);
     text_append(&body, "] = ((const %s *)in1)[i];\n}\n", words.type);
     return launch(source, arena, "dynamic_update", &body, elements, error);
 }
