@@ -8,16 +8,12 @@
 
 #include "planners/pipeline/device_orders.h"
 
-/* Copies the plan to the devices of an order. NULL in `*made`: it leaves some devices out. */
+/* Copies a plan that has all devices to those of an order. */
 static AmStatus reorder(const Plan **made, Arena *arena, const Plan *plan, const int32_t *devices,
-                        int32_t device_count, AmError *error) {
+                        AmError *error) {
     Plan *copy = ARENA_ARRAY(arena, Plan, 1);
     PlanStage *stages = ARENA_ARRAY(arena, PlanStage, plan->stage_count);
-    int32_t used = 0;
-    *made = NULL;
     if (arena->failed) return am_fail_memory(error, plan->stage_count);
-    for (int32_t s = 0; s < plan->stage_count; s++) used += plan->stages[s].mesh.device_count;
-    if (used != device_count) return AM_OK;
     *copy = *plan;
     copy->stages = stages;
     for (int32_t s = 0, at = 0; s < plan->stage_count; at += stages[s++].mesh.device_count) {
@@ -50,19 +46,20 @@ AmStatus order_rivals_find(Plan *rivals[ORDER_RIVALS_MOST], int32_t *count, Plan
     Arena of_base = {0};
     ClimbBase base = {0};
     ClimbBatch batch = {0};
-    int32_t **orders = NULL, order_count = 0;
+    int32_t **orders = NULL, order_count = 0, used = 0;
     AmError failure = {0};
     AmStatus status = AM_OK;
     *count = 0;
+    for (int32_t s = 0; s < plan->stage_count; s++) used += plan->stages[s].mesh.device_count;
+    if (used != cluster->device_count) return AM_OK; /* it leaves some devices out */
     TRY_OR_FAIL(device_orders_list(&orders, &order_count, arena, cluster, &failure));
     if (order_count == 0) return AM_OK;
     TRY_OR_FAIL(plan_climb_list(&base, plan, climb, &of_base, &failure));
     for (int32_t k = 0; k < order_count && !climb->budget.is_cut; k++) {
-        const Plan *made;
+        const Plan *made = NULL;
         if (batch.count == 0) plan_climb_clear(&batch, climb);
-        TRY_OR_FAIL(
-            reorder(&made, &climb->scratch[batch.count], plan, orders[k], cluster->device_count, &failure));
-        if (made) plan_climb_add(&batch, made, most_seconds, climb);
+        TRY_OR_FAIL(reorder(&made, &climb->scratch[batch.count], plan, orders[k], &failure));
+        plan_climb_add(&batch, made, most_seconds, climb);
         if (batch.count < PLAN_CLIMB_BATCH && k < order_count - 1) continue;
         batch.most_seconds = most_seconds;
         TRY_OR_FAIL(plan_climb_price(&batch, climb, &base, &failure));
