@@ -106,7 +106,7 @@ AmStatus baseline_axis_plan(const StageProblem *problem, Baseline baseline, Axis
         return AM_OK;
     }
     const BaselineForm *form = &baseline_forms[baseline];
-    bool is_split = false, is_whole = true, has_last = form->splits_model || form->splits_sequence;
+    bool is_split = false, splits_all = true, has_last = form->splits_model || form->splits_sequence;
     if (has_last && mesh->device_count == 1) {
         *reason = "there is one device";
         return AM_OK;
@@ -119,13 +119,13 @@ AmStatus baseline_axis_plan(const StageProblem *problem, Baseline baseline, Axis
     for (int32_t axis = 0; axis < mesh->axis_count - has_last; axis++) {
         bool is_here = baseline_batch(problem, axis, axis_plan);
         is_split = is_split || is_here;
-        is_whole = is_whole && is_here;
+        splits_all = splits_all && is_here;
         const char *lack = is_here ? store_over(problem, form, axis, axis_plan) : NULL;
         if (lack) *reason = lack;
     }
     if (has_last) return split_last_axis(problem, form, axis_plan, reason, error);
     if (form->is_in_groups) split_weights(problem, axis_plan);
-    bool is_missing = form->is_in_groups ? !is_whole : !is_split && mesh->device_count > 1;
+    bool is_missing = form->is_in_groups ? !splits_all : !is_split && mesh->device_count > 1;
     if (is_missing) *reason = why_not_split(problem);
     return AM_OK;
 }
