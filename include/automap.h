@@ -271,7 +271,7 @@ AM_API void am_plan_free(AmPlan *plan);
 AM_API AmStatus am_plan_write_for(const AmPlan *plan, const char *target, const char *path, AmError *error);
 /* Writes the plan with its memory, shardings, baselines and origin, as text or JSON; the caller frees *text.
  * `is_verbose`: a row for each group of parameters. `bytes` may be NULL. */
-AM_API AmStatus am_plan_print(const AmPlan *plan, int is_verbose, AmFormat format, char **text, size_t *bytes,
+AM_API AmStatus am_plan_print(const AmPlan *plan, AmFormat format, int is_verbose, char **text, size_t *bytes,
                               AmError *error);
 
 AM_API double am_plan_step_seconds(const AmPlan *plan);  /* predicted */

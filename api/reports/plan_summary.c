@@ -425,7 +425,7 @@ static AmStatus append_summary(Text *text, const AmPlan *plan, bool is_verbose, 
     return status;
 }
 
-AmStatus am_plan_print(const AmPlan *plan, int is_verbose, AmFormat format, char **text, size_t *bytes,
+AmStatus am_plan_print(const AmPlan *plan, AmFormat format, int is_verbose, char **text, size_t *bytes,
                        AmError *error) {
     AmStatus status;
     api_begin(error);

@@ -105,7 +105,7 @@ static AmStatus report(const Cli *cli, const Searched *self, AmError *error) {
                                                         : AM_FORMAT_TEXT;
     Text text = {0};
     char *summary;
-    AmStatus status = am_plan_print(self->plan, cli_has(cli, "--verbose"), format, &summary, NULL, error);
+    AmStatus status = am_plan_print(self->plan, format, cli_has(cli, "--verbose"), &summary, NULL, error);
     cli_release_notes(cli);
     TRY(status);
     if (is_json) {
