@@ -53,14 +53,15 @@ static AmStatus choose_number(SearchContext *self, AmError *error) {
 static AmStatus search_one_stage(SearchContext *self, AmError *error) {
     bool may_add = may_add_micro_batches(self);
     AmError failure = {0};
-    if (may_add && search_is_large(self)) TRY(choose_number(self, error));
+    if (may_add && search_module_is_large(self->primary)) TRY(choose_number(self, error));
     if (self->result->plan && stop_wanted(&self->budget.stop)) {
         self->result->plan->bound = NULL;
         self->result->plan->bound_seconds = NAN;
         return AM_OK;
     }
     AmStatus status = search_micro_batches(self, &failure);
-    if (status == AM_ERROR_INFEASIBLE && may_add && !search_is_large(self) && self->result->nearest) {
+    if (status == AM_ERROR_INFEASIBLE && may_add && !search_module_is_large(self->primary) &&
+        self->result->nearest) {
         TRY(choose_number(self, error));
         if (self->result->plan) {
             failure = (AmError){0};

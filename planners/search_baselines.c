@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "cost/simulate/simulate.h"
-#include "ir/analysis/loops.h"
 #include "planners/baselines/even_pipeline.h"
 #include "planners/bounds/bound.h"
 #include "planners/problem/schedule_fallback.h"
@@ -66,9 +65,8 @@ typedef struct StageBaselines {
 static double far_seconds(const StageBaselines *self) {
     const PlanCandidate *candidate = &self->result->pool.best;
     double best = self->search->enough_seconds;
-    bool is_sample =
-        self->search->primary->canonical->loops && self->search->primary->canonical->loops->layers;
-    if (best == 0 && is_sample && candidate->plan && candidate->fit.fits) best = candidate->seconds;
+    if (best == 0 && search_module_is_sample(self->search->primary) && candidate->plan && candidate->fit.fits)
+        best = candidate->seconds;
     return FAR_FROM_BEST * best;
 }
 
@@ -143,7 +141,7 @@ AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, b
     baselines.is_scarce = is_first_done && !has_price(result->baselines);
     for (int32_t e = 0; e < BASELINE_COUNT; e++) baselines.best[e] = (BaselineResult){.seconds = NAN};
     TRY(price_numbers(&baselines, is_first_done, NULL, error));
-    if (only || !baselines.is_scarce || (search_is_large(self) && result->plan)) return AM_OK;
+    if (only || !baselines.is_scarce || (search_module_is_large(self->primary) && result->plan)) return AM_OK;
     for (BaselineRecompute kind = BASELINE_RECOMPUTES_ATTENTION; kind < BASELINE_RECOMPUTES_COUNT; kind++) {
         PlanRecomputation recomputed;
         const char *reason;
@@ -264,7 +262,7 @@ AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self
 
 bool search_may_price_pipelines(const SearchContext *search) {
     const SearchScope *scope = search->scope;
-    bool is_left_out = search_is_large(search) && scope->purpose == PURPOSE_TRIAL;
+    bool is_left_out = search_module_is_large(search->primary) && scope->purpose == PURPOSE_TRIAL;
     return !is_left_out && scope->limits.seconds == 0 && search->cluster->device_count > 1;
 }
 
@@ -483,7 +481,7 @@ AmStatus search_add_recomputed_baselines(SearchContext *self, AmError *error) {
         if (is_priced && (has_stages || !baseline_has_stages((Baseline)e)))
             numbers[e] = without->micro_batches > 0 ? without->micro_batches : all[count - 1];
     }
-    if (!search_is_large(self)) return add_recomputed(result, self, numbers, error);
+    if (!search_module_is_large(self->primary)) return add_recomputed(result, self, numbers, error);
     return is_priced && has_stages ? add_estimated(self, error) : AM_OK;
 }
 
@@ -571,7 +569,8 @@ AmStatus search_add_floor(SearchContext *self, AmError *error) {
         if (found.plan) found.plan->space = plan_space_name(self->scope->kind);
     }
     only[BASELINE_EVEN_PIPELINE] = only[BASELINE_MEGATRON_3D] = numbers[0];
-    if (search_may_price_pipelines(self) && !search_is_large(self) && !stop_wanted(&self->budget.stop))
+    if (search_may_price_pipelines(self) && !search_module_is_large(self->primary) &&
+        !stop_wanted(&self->budget.stop))
         TRY(search_add_pipeline_baselines(&found, self, false, only, self->scope, error));
     else search_leave_out_pipelines(&found);
     search_result_merge(self->result, &found);

@@ -6,7 +6,6 @@
 #include <math.h>
 
 #include "base/system/clock.h"
-#include "ir/analysis/loops.h"
 #include "planners/improve/plan_restarts.h"
 #include "planners/pipeline/order_rivals.h"
 
@@ -32,11 +31,6 @@ SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *pr
 
 void search_spend(SearchContext *self, const SearchResult *found) {
     budget_return(&self->budget, found->evaluations, found->is_cut);
-}
-
-bool search_is_large(const SearchContext *self) {
-    enum { MOST_INSTRUCTIONS = 10000 };
-    return ir_represented(self->primary->canonical) > MOST_INSTRUCTIONS;
 }
 
 /* ---- results ---- */

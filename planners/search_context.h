@@ -28,9 +28,6 @@ SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *pr
 /* Adds the evaluations of a part to those used. */
 void search_spend(SearchContext *self, const SearchResult *found);
 
-/* Returns whether the simulation of a pipeline of the module takes more than some ten milliseconds. */
-bool search_is_large(const SearchContext *self);
-
 /* Returns the error of a part of a search; AM_OK if it has a plan, or has none because nothing fits. */
 AmStatus search_check_part(AmStatus status, const AmError *failure, AmError *error);
 /* Empties a result: no plans, no baselines, and an unknown model gap. */

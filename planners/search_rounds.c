@@ -104,7 +104,8 @@ static AmStatus add_stage_baselines(Round *self, AmError *error) {
     const Plan *plan = self->result.plan;
     bool is_baseline = plan && plan == self->result.pool.of[PLAN_ORIGIN_BASELINE].plan;
     bool is_one_stage = is_baseline && plan->stage_count == 1 && plan->micro_batches > 1;
-    if (!is_one_stage || !search_is_large(search) || budget_is_over(&search->budget)) return AM_OK;
+    if (!is_one_stage || !search_module_is_large(search->primary) || budget_is_over(&search->budget))
+        return AM_OK;
     return add_stage_of(self, plan->micro_batches, error);
 }
 
@@ -155,7 +156,7 @@ static AmStatus run_round(Phases *self, const Phase *phase, AmError *error) {
     SearchContext *search = self->search;
     Round round = {.search = search, .scope = search_part(search->scope, &search->budget, phase->size)};
     SearchResult *result = &round.result;
-    const bool is_large = search_is_large(search);
+    const bool is_large = search_module_is_large(search->primary);
     const int32_t micro_batches = search->micro_batches;
     if (phase->number < 0) round.scope.purpose = PURPOSE_PIPELINES;
     if (phase->number > 0) round.scope.seed += (uint64_t)phase->number * SEARCH_SEED_STEP;
@@ -205,7 +206,7 @@ static bool begins_with_one_stage(const SearchContext *search) {
  * default budget ends with round 0. */
 static AmStatus run_phases(Phases *self, AmError *error) {
     SearchContext *search = self->search;
-    bool is_quick = !search_is_large(search) && search->scope->purpose != PURPOSE_TRIAL;
+    bool is_quick = !search_module_is_large(search->primary) && search->scope->purpose != PURPOSE_TRIAL;
     int64_t before = 0; /* evaluations up to the end of the last round */
     for (int32_t k = is_quick ? 0 : SMALL_PHASES; k < MOST_PHASES; k++) {
         const Phase phase = phase_at(self, k);

@@ -17,7 +17,6 @@
  * pipeline's time. A large module's plans are searched with this number only if no pipeline fits; a
  * small module's independently of pipelines. */
 enum { STAGE_EVALUATIONS = 8 };
-enum { ALWAYS_SEARCHED = 10000 }; /* instructions */
 
 PipelineLayout pipeline_one_stage_layout(const PipelineCandidates *self, const StageStrategy *strategy) {
     PipelineLayout pipeline = {.micro_batches = 1, .stage_count = 1};
@@ -53,14 +52,11 @@ static int32_t list_singles(const PipelineCandidates *self, PipelineLayout *foun
     return count;
 }
 
-bool pipeline_is_large(const PipelineCandidates *self) {
-    return ir_represented(self->plans.primary->canonical) > ALWAYS_SEARCHED;
-}
-
 AmStatus pipeline_one_stage_price(PipelineCandidates *self, AmError *error) {
     enum { MOST = 4 };
     const double near = 1.1;
-    if (self->plans.scope->micro_batches > 1 || !pipeline_is_large(self) || !self->model) return AM_OK;
+    if (self->plans.scope->micro_batches > 1 || !search_module_is_large(self->plans.primary) || !self->model)
+        return AM_OK;
     if (!degrees_allow_stages(&self->plans.scope->request->constraints.degrees, 1)) return AM_OK;
     double best = self->best ? self->best->seconds : INFINITY;
     int64_t most = pipeline_evaluations_left(self) < MOST ? pipeline_evaluations_left(self) : MOST;
@@ -94,7 +90,7 @@ static Baseline baseline_of(const PipelineCandidates *self, const PipelineCandid
 
 AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *self, AmError *error) {
     SearchScope scope = search_one_stage_part(self->plans.scope);
-    bool is_left_out = pipeline_is_large(self) && self->best &&
+    bool is_left_out = search_module_is_large(self->plans.primary) && self->best &&
                        (self->best->plan->stage_count > 1 || self->plans.scope->purpose == PURPOSE_TRIAL);
     bool is_wanted = scope.micro_batches <= 1 && !is_left_out;
     bool may_be_one = degrees_allow_stages(&scope.request->constraints.degrees, 1);
@@ -119,7 +115,7 @@ AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *sel
     int64_t size = search_evaluations_for(scope.searcher, instructions);
     if (scope.limits.evaluations > 0) size = pipeline_evaluations_left(self) - uneven_shares_reserve(self);
     else if (is_trial) size = SEARCH_TRIAL_EVALUATIONS;
-    else if (pipeline_is_large(self) && !self->best)
+    else if (search_module_is_large(self->plans.primary) && !self->best)
         size = STAGE_EVALUATIONS * (self->most_candidates + self->most_changes);
     if (scope.limits.evaluations == 0 && !is_trial) size -= plan_climb_reserve(self->plans.scope, size);
     if (scope.purpose == PURPOSE_PIPELINES && !stop_wanted(&self->budget.stop)) return AM_OK;

@@ -6,9 +6,6 @@
 #include "planners/pipeline/pipeline_candidates.h"
 #include "planners/problem/search_result.h"
 
-/* Returns whether the module is so large that one-stage plans come from the tables. */
-bool pipeline_is_large(const PipelineCandidates *self);
-
 PipelineLayout pipeline_one_stage_layout(const PipelineCandidates *self, const StageStrategy *strategy);
 
 /* Prices the strategies of a large module that may be the best plan by the tables and were not tried. */

@@ -464,7 +464,8 @@ AmStatus pipeline_search(SearchResult *result, Arena *arena, PlanContext *primar
     pipeline_allow_candidates(self);
     AmStatus status = search_candidates(self, result, end, error);
     bool is_estimated = (status == AM_OK || status == AM_ERROR_INFEASIBLE) && self->model &&
-                        pipeline_is_large(self) && !ir_source_recomputes(primary->roles, primary->canonical);
+                        search_module_is_large(primary) &&
+                        !ir_source_recomputes(primary->roles, primary->canonical);
     AmStatus estimated =
         is_estimated ? pipeline_estimate_recomputed(result->estimates, self->model, error) : AM_OK;
     if (estimated != AM_OK) status = estimated;

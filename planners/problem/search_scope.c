@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "base/system/clock.h"
+#include "ir/analysis/loops.h"
 
 const char *search_objective_name(SearchObjective objective) {
     static const char *const names[OBJECTIVE_COUNT] = {"time", "paper", "cost"};
@@ -43,6 +44,16 @@ bool search_is_recomputed_baseline(const SearchScope *scope) {
 bool search_spans_stages(const SearchScope *scope) {
     bool is_joint = scope->kind == SPACE_AUTO || scope->kind == SPACE_HYBRID;
     return is_joint && scope->searcher != SEARCHER_BASELINE && scope->request->objective != OBJECTIVE_PAPER;
+}
+
+bool search_module_is_large(const PlanContext *primary) {
+    enum { MOST_INSTRUCTIONS = 10000 };
+    return ir_represented(primary->canonical) > MOST_INSTRUCTIONS;
+}
+
+bool search_module_is_sample(const PlanContext *primary) {
+    const IrLoops *loops = primary->canonical->loops;
+    return loops && loops->layers;
 }
 
 bool search_has_stages(const SearchScope *scope) {
