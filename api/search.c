@@ -1,7 +1,7 @@
 /* am_search(): options, module and cluster in, a plan with the record of its search out.
  *
- * search_settings_read() translates the options, prepare() reads the files that they name and chooses the
- * form of the module, and target_search() of planners/forms searches. If no plan fits,
+ * search_settings_read() translates the options, read_named_files() reads the files that they name and
+ * chooses the form of the module, and target_search() of planners/forms searches. If no plan fits,
  * explain_infeasible() finds changes with which one would fit. With "measure" the best plans are run on
  * this machine, and the fastest one is taken.
  */
@@ -114,7 +114,7 @@ static AmStatus attach_profile(SearchJob *job, const char *path, AmError *error)
 #define SEARCH_SHARE 0.5
 
 /* Reads everything that the options name, and fills the request of the search. */
-static AmStatus prepare(SearchJob *job, const AmOptions *options, AmError *error) {
+static AmStatus read_named_files(SearchJob *job, const AmOptions *options, AmError *error) {
     Plan *initial = NULL;
     AmPlan *plan = job->plan;
     FormSearch *search = &job->search;
@@ -189,7 +189,7 @@ AmStatus am_search(AmPlan **plan, AmModule *module, const AmCluster *cluster, co
     if (job.settings.narrowed_by && !(options && options->has_noted))
         api_message(&own, AM_NOTE, "%s applies to one-stage plans: pipelines are not searched",
                     job.settings.narrowed_by);
-    API_IN_C_LOCALE(status, prepare(&job, options, error), error);
+    API_IN_C_LOCALE(status, read_named_files(&job, options, error), error);
     if (status != AM_OK) goto fail;
     ApiWork work = {.callbacks = &own, .run = run_search, .user = &job};
     TRY_OR_FAIL(api_work_run(&work, job.settings.scope.limits.evaluations, error));

@@ -230,8 +230,8 @@ static AmStatus report_result(RunJob *job, const Plan *predicted, AmError *error
 
 /* ---- calls ---- */
 
-static AmStatus run(RunJob *job, AmModule *module, const AmPlan *given, const AmOptions *options,
-                    AmError *error) {
+static AmStatus run_training(RunJob *job, AmModule *module, const AmPlan *given, const AmOptions *options,
+                             AmError *error) {
     const Plan *plan = given ? given->plan : NULL;
     Plan predicted;
     RunOptions settings = {.plan = plan,
@@ -276,7 +276,7 @@ static AmStatus run_in(ProcessGroup *processes, AmModule *module, const AmPlan *
                     "anyone who reaches this machine's port can join the run: set AUTOMAP_SECRET to the same "
                     "words for all processes");
     if (plan && job.reports) api_note_carried(&own, plan);
-    API_IN_C_LOCALE(status, run(&job, module, plan, options, error), error);
+    API_IN_C_LOCALE(status, run_training(&job, module, plan, options, error), error);
     if (result && (status == AM_OK || status == AM_INTERRUPTED))
         api_copy_facts(result, result->size, &job.result, sizeof job.result, NULL);
     run_profile_close(&job.profile);

@@ -85,7 +85,7 @@ static void add_row(Evaluation *evaluation, const Subject *subject, const CutAge
     text_append(rows, "%.1f\t%.1f\n", 1e3 * result->seconds, 1e3 * result->exact_seconds);
 }
 
-static AmStatus prepare(Evaluation *evaluation, ChainProblem *problem, AmError *error) {
+static AmStatus apply_options(Evaluation *evaluation, ChainProblem *problem, AmError *error) {
     if (evaluation->stages > 0) problem->stages = (int32_t)evaluation->stages;
     if (evaluation->micro_batches > 0) problem->micro_batches = (int32_t)evaluation->micro_batches;
     return chain_problem_prepare(problem, error);
@@ -115,7 +115,7 @@ static AmStatus read_graph(Evaluation *evaluation, Subject *subject, Arena *aren
     cluster_free(cluster);
     TRY(status);
     TRY(profile_graph_chain(&subject->chain, &subject->space, arena, &graph, false, error));
-    TRY(prepare(evaluation, problem, error));
+    TRY(apply_options(evaluation, problem, error));
     if (!subject->chain.sets) return AM_OK;
     double start = clock_seconds();
     TRY(chain_exact(&exact, problem, false, error));
@@ -185,7 +185,7 @@ static AmStatus evaluate_set(Evaluation *evaluation, Subject *subject, CutAgentS
     subject->name = name;
     subject->chain = set->chain;
     subject->problem = set->problem;
-    TRY(prepare(evaluation, &subject->problem, error));
+    TRY(apply_options(evaluation, &subject->problem, error));
     return evaluate_subject(evaluation, subject, error);
 }
 
@@ -214,7 +214,7 @@ static AmStatus read_subject(Evaluation *evaluation, Subject *subject, Arena *ar
     if (!is_arrays(bytes)) return read_model(evaluation, subject, arena, argument, error);
     TRY(chain_arrays_parse(&subject->chain, &subject->problem, arena, subject->name, bytes->data,
                            bytes->length, error));
-    return prepare(evaluation, &subject->problem, error);
+    return apply_options(evaluation, &subject->problem, error);
 }
 
 static AmStatus evaluate_file(Evaluation *evaluation, Arena *arena, int32_t argument, AmError *error) {

@@ -189,7 +189,7 @@ static AmStatus train_search(AgentCall *call, AmError *error) {
 
 /* ---- generated problems ---- */
 
-static AmStatus run(ApiWork *work, AmError *error) {
+static AmStatus train_or_generate(ApiWork *work, AmError *error) {
     AgentCall *call = work->user;
     call->watch = work->watch;
     call->stop = api_work_flag(work);
@@ -220,6 +220,6 @@ AmStatus am_agent_write(const char *const *files, int32_t file_count, const char
     for (int32_t k = 0; k < file_count; k++) TRY(api_require(files ? files[k] : NULL, "files", error));
     TRY(api_copy_callbacks(&own, callbacks, error));
     AgentCall call = {files, file_count, path, options, &own, NULL, NULL, 0, 0};
-    ApiWork work = {.callbacks = &own, .run = run, .user = &call};
+    ApiWork work = {.callbacks = &own, .run = train_or_generate, .user = &call};
     return api_work_run(&work, 0, error);
 }

@@ -347,7 +347,7 @@ static int compare_rows(const void *left, const void *right) {
 }
 
 /* Reads the fields of the row; returns whether there is a step to simulate. */
-static bool prepare(PublishedRow *row) {
+static bool read_row(PublishedRow *row) {
     const PublishedRun *run = row->run;
     row->outcome = PUBLISHED_FAILED;
     if (run->data < 0 || run->tensor < 0 || run->pipeline < 0) {
@@ -379,7 +379,7 @@ AmStatus published_predict(PublishedRow *rows, int32_t count, double memory_frac
     AmStatus status = arena.failed || !self.scratch ? am_fail_memory(error, count) : AM_OK;
     int32_t used = 0, task_count = 0;
     for (int32_t k = 0; k < count && status == AM_OK; k++)
-        if (prepare(&rows[k])) sorted[used++] = &rows[k];
+        if (read_row(&rows[k])) sorted[used++] = &rows[k];
     if (status == AM_OK) {
         qsort(sorted, (size_t)used, sizeof *sorted, compare_rows);
         task_count = make_tasks(self.tasks, sorted, used);

@@ -99,7 +99,7 @@ int32_t cuda_blas_version(void) {
     return cuda_library_open(&library, NULL) == AM_OK ? (int32_t)lt.cublasLtGetVersion() : 0;
 }
 
-static AmStatus check(cublasStatus_t result, const char *what, AmError *error) {
+static AmStatus check_cublas(cublasStatus_t result, const char *what, AmError *error) {
     if (result == CUBLAS_STATUS_SUCCESS) return AM_OK;
     const char *reason = lt.cublasLtGetStatusString(result);
     return am_fail(error, AM_ERROR_RUNTIME, "", "cuBLASLt: %s: %s", what, reason ? reason : "unknown error");
@@ -110,7 +110,7 @@ AmStatus cuda_blas_open(CudaBlas **blas, AmError *error) {
     TRY(cuda_library_open(&library, error));
     CudaBlas *made = calloc(1, sizeof *made);
     if (!made) return am_fail_memory(error, (int64_t)sizeof *made);
-    AmStatus status = check(lt.cublasLtCreate(&made->handle), "no handle", error);
+    AmStatus status = check_cublas(lt.cublasLtCreate(&made->handle), "no handle", error);
     if (status == AM_OK) *blas = made;
     else free(made);
     return status;
@@ -177,23 +177,24 @@ static AmStatus make_layout(cublasLtMatrixLayout_t *layout, const CudaMatrix *ma
     int64_t outer = matrix->transposed ? columns : rows, inner = matrix->transposed ? rows : columns;
     int64_t leading = matrix->leading ? matrix->leading : inner;
     if (leading < inner) return refuse_product("rows overlap in memory", error);
-    TRY(check(lt.cublasLtMatrixLayoutCreate(layout, types[matrix->type].data, (uint64_t)inner,
-                                            (uint64_t)outer, leading),
-              "no layout", error));
+    TRY(check_cublas(lt.cublasLtMatrixLayoutCreate(layout, types[matrix->type].data, (uint64_t)inner,
+                                                   (uint64_t)outer, leading),
+                     "no layout", error));
     int32_t count = (int32_t)batch;
     if (batch == 1) return AM_OK;
-    TRY(check(lt.cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
-                                                  sizeof count),
-              "batch count", error));
-    return check(lt.cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-                                                     &matrix->batch_stride, sizeof(int64_t)),
-                 "batch stride", error);
+    TRY(check_cublas(lt.cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                                         sizeof count),
+                     "batch count", error));
+    return check_cublas(lt.cublasLtMatrixLayoutSetAttribute(*layout,
+                                                            CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                                            &matrix->batch_stride, sizeof(int64_t)),
+                        "batch stride", error);
 }
 
 static AmStatus set_operation(CudaProduct *product, cublasLtMatmulDescAttributes_t attribute,
                               const void *value, size_t bytes, AmError *error) {
-    return check(lt.cublasLtMatmulDescSetAttribute(product->operation, attribute, value, bytes),
-                 "attribute of the product", error);
+    return check_cublas(lt.cublasLtMatmulDescSetAttribute(product->operation, attribute, value, bytes),
+                        "attribute of the product", error);
 }
 
 static int64_t mask_leading(int64_t columns) {
@@ -217,8 +218,8 @@ static AmStatus describe_operation(CudaProduct *product, AmError *error) {
     const CudaProductShape *shape = &product->shape;
     cublasComputeType_t compute = types[shape->a.type].compute;
     if (shape->tf32 && shape->a.type == DTYPE_F32) compute = CUBLAS_COMPUTE_32F_FAST_TF32;
-    TRY(check(lt.cublasLtMatmulDescCreate(&product->operation, compute, types[shape->a.type].scale),
-              "no description", error));
+    TRY(check_cublas(lt.cublasLtMatmulDescCreate(&product->operation, compute, types[shape->a.type].scale),
+                     "no description", error));
     int32_t our_a = shape->a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     int32_t our_b = shape->b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     TRY(set_operation(product, CUBLASLT_MATMUL_DESC_TRANSA, &our_b, sizeof our_b, error));
@@ -254,9 +255,9 @@ static AmStatus set_preference(cublasLtMatmulPreference_t preference, const Cuda
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &d, sizeof d},
     };
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
-        TRY(check(lt.cublasLtMatmulPreferenceSetAttribute(preference, rows[k].attribute, rows[k].value,
-                                                          rows[k].bytes),
-                  "preference", error));
+        TRY(check_cublas(lt.cublasLtMatmulPreferenceSetAttribute(preference, rows[k].attribute, rows[k].value,
+                                                                 rows[k].bytes),
+                         "preference", error));
     return AM_OK;
 }
 
@@ -273,7 +274,7 @@ static AmStatus find_candidates(CudaProduct *product, AmError *error) {
     cublasLtMatmulHeuristicResult_t found[MOST_CANDIDATES] = {0}, checked = {0};
     cublasLtHandle_t handle = product->blas->handle;
     int count = 0;
-    TRY(check(lt.cublasLtMatmulPreferenceCreate(&preference), "no preference", error));
+    TRY(check_cublas(lt.cublasLtMatmulPreferenceCreate(&preference), "no preference", error));
     AmStatus status = set_preference(preference, &product->shape, error);
     cublasStatus_t result = CUBLAS_STATUS_SUCCESS;
     if (status == AM_OK)
@@ -282,13 +283,13 @@ static AmStatus find_candidates(CudaProduct *product, AmError *error) {
                                               product->d, preference, MOST_CANDIDATES, found, &count);
     lt.cublasLtMatmulPreferenceDestroy(preference);
     TRY(status);
-    if (!is_refusal(result)) TRY(check(result, "choice of an algorithm", error));
+    if (!is_refusal(result)) TRY(check_cublas(result, "choice of an algorithm", error));
     for (int k = 0; k < count && result == CUBLAS_STATUS_SUCCESS; k++) {
         if (found[k].state != CUBLAS_STATUS_SUCCESS) continue;
         cublasStatus_t accepted =
             lt.cublasLtMatmulAlgoCheck(handle, product->operation, product->b, product->a, product->d,
                                        product->d, &found[k].algo, &checked);
-        if (!is_refusal(accepted)) TRY(check(accepted, "check of an algorithm", error));
+        if (!is_refusal(accepted)) TRY(check_cublas(accepted, "check of an algorithm", error));
         if (accepted != CUBLAS_STATUS_SUCCESS) continue;
         product->candidates[product->candidate_count++] = found[k];
         int64_t workspace = (int64_t)found[k].workspaceSize;
@@ -358,7 +359,7 @@ static AmStatus try_product(CudaProduct *product, AmError *error) {
     AmStatus ended = cuda_trial_close(&trial, &unfinished);
     TRY(status);
     if (is_refusal(result)) return refuse_product(lt.cublasLtGetStatusString(result), error);
-    TRY(check(result, "trial of a product", error));
+    TRY(check_cublas(result, "trial of a product", error));
     product->workspace_bytes = (int64_t)product->candidates[product->algorithm].workspaceSize;
     return ended == AM_OK ? AM_OK : am_fail(error, ended, "", "cuBLASLt: %s", unfinished.text);
 }
@@ -411,5 +412,5 @@ AmStatus cuda_product_run(CudaProduct *product, CUstream stream, const CudaProdu
     TRY(set_pointers(product, buffers->bias, buffers->mask, error));
     cublasStatus_t result = multiply(product, stream, buffers);
     if (product->is_refused) return refuse_product(lt.cublasLtGetStatusString(result), error);
-    return check(result, "product", error);
+    return check_cublas(result, "product", error);
 }

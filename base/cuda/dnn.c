@@ -102,7 +102,7 @@ int32_t cuda_dnn_version(void) {
     return cuda_library_open(&library, NULL) == AM_OK ? (int32_t)cudnn.cudnnGetVersion() : 0;
 }
 
-static AmStatus check(cudnnStatus_t result, const char *what, AmError *error) {
+static AmStatus check_cudnn(cudnnStatus_t result, const char *what, AmError *error) {
     if (result == CUDNN_STATUS_SUCCESS) return AM_OK;
     return am_fail(error, AM_ERROR_RUNTIME, "", "cuDNN: %s: %s", what, cudnn.cudnnGetErrorString(result));
 }
@@ -123,7 +123,7 @@ AmStatus cuda_dnn_open(CudaDnn **dnn, AmError *error) {
     TRY(cuda_library_open(&library, error));
     CudaDnn *made = calloc(1, sizeof *made);
     if (!made) return am_fail_memory(error, (int64_t)sizeof *made);
-    AmStatus status = check(cudnn.cudnnCreate(&made->handle), "no handle", error);
+    AmStatus status = check_cudnn(cudnn.cudnnCreate(&made->handle), "no handle", error);
     if (status == AM_OK) *dnn = made;
     else free(made);
     return status;
@@ -310,7 +310,7 @@ static AmStatus describe_tensor(cudnnTensorDescriptor_t *tensor, const CudaConvo
     int64_t row = shape->spatial_count == 1 ? sizes[0] * strides[2] : 1;
     if (!fits(row, 1)) return refuse_convolution("a stride is out of range", error);
     spatial_list(steps + 2, strides + 2, shape->spatial_count, (int)row);
-    TRY(check(cudnn.cudnnCreateTensorDescriptor(tensor), "no description", error));
+    TRY(check_cudnn(cudnn.cudnnCreateTensorDescriptor(tensor), "no description", error));
     return describe(
         cudnn.cudnnSetTensorNdDescriptor(*tensor, types[shape->type].data, rank, dimensions, steps), error);
 }
@@ -319,7 +319,7 @@ static AmStatus describe_filter(CudaConvolution *it, AmError *error) {
     const CudaConvolutionShape *shape = &it->shape;
     int dimensions[MOST_RANK] = {(int)shape->output_features, (int)(shape->input_features / shape->groups)};
     int rank = 2 + spatial_list(dimensions + 2, shape->filter_sizes, shape->spatial_count, 1);
-    TRY(check(cudnn.cudnnCreateFilterDescriptor(&it->filter), "no description", error));
+    TRY(check_cudnn(cudnn.cudnnCreateFilterDescriptor(&it->filter), "no description", error));
     return describe(cudnn.cudnnSetFilterNdDescriptor(
                         it->filter, types[shape->type].data,
                         shape->features_last ? CUDNN_TENSOR_NHWC : CUDNN_TENSOR_NCHW, rank, dimensions),
@@ -343,7 +343,7 @@ static AmStatus describe_window(CudaConvolution *it, AmError *error) {
     int count = spatial_list(padding, shape->padding, shape->spatial_count, 0);
     spatial_list(stride, shape->stride, shape->spatial_count, 1);
     spatial_list(dilation, shape->dilation, shape->spatial_count, 1);
-    TRY(check(cudnn.cudnnCreateConvolutionDescriptor(&it->window), "no description", error));
+    TRY(check_cudnn(cudnn.cudnnCreateConvolutionDescriptor(&it->window), "no description", error));
     TRY(describe(
         cudnn.cudnnSetConvolutionNdDescriptor(it->window, count, padding, stride, dilation,
                                               shape->flipped ? CUDNN_CONVOLUTION : CUDNN_CROSS_CORRELATION,
@@ -448,7 +448,7 @@ static AmStatus try_convolution(CudaConvolution *it, AmError *error) {
     AmError unfinished = {0};
     AmStatus ended = cuda_trial_close(&trial, &unfinished);
     if (is_refusal(result)) return refuse_convolution(cudnn.cudnnGetErrorString(result), error);
-    TRY(check(result, "trial of a convolution", error));
+    TRY(check_cudnn(result, "trial of a convolution", error));
     it->workspace_bytes = it->candidates[it->chosen].workspace_bytes;
     return ended == AM_OK ? AM_OK : am_fail(error, ended, "", "cuDNN: %s", unfinished.text);
 }
@@ -500,8 +500,8 @@ int64_t cuda_convolution_workspace(const CudaConvolution *convolution) {
 AmStatus cuda_convolution_run(CudaConvolution *convolution, CUstream stream,
                               const CudaConvolutionBuffers *buffers, AmError *error) {
     assert(buffers->input && buffers->filter && buffers->output);
-    TRY(check(cudnn.cudnnSetStream(convolution->dnn->handle, stream), "stream", error));
+    TRY(check_cudnn(cudnn.cudnnSetStream(convolution->dnn->handle, stream), "stream", error));
     cudnnStatus_t result = convolve(convolution, buffers);
     if (convolution->is_refused) return refuse_convolution(cudnn.cudnnGetErrorString(result), error);
-    return check(result, "convolution", error);
+    return check_cudnn(result, "convolution", error);
 }

@@ -36,7 +36,7 @@ uint32_t crc32c_masked(const void *bytes, size_t count) {
     return (sum >> 15 | sum << 17) + 0xa282ead8u;
 }
 
-static void add(Message *message, const void *bytes, size_t count) {
+static void append_bytes(Message *message, const void *bytes, size_t count) {
     if (message->length + count <= sizeof message->bytes)
         memcpy(message->bytes + message->length, bytes, count);
     message->length += count;
@@ -45,7 +45,7 @@ static void add(Message *message, const void *bytes, size_t count) {
 static void add_varint(Message *message, uint64_t value) {
     do {
         unsigned char byte = (unsigned char)((value & 0x7f) | (value > 0x7f ? 0x80 : 0));
-        add(message, &byte, 1);
+        append_bytes(message, &byte, 1);
         value >>= 7;
     } while (value);
 }
@@ -53,7 +53,7 @@ static void add_varint(Message *message, uint64_t value) {
 static void add_little_endian(Message *message, uint64_t value, int bytes) {
     for (int k = 0; k < bytes; k++) {
         unsigned char byte = (unsigned char)(value >> 8 * k);
-        add(message, &byte, 1);
+        append_bytes(message, &byte, 1);
     }
 }
 
@@ -64,7 +64,7 @@ static void add_key(Message *message, int field, int wire) {
 static void add_bytes(Message *message, int field, const void *bytes, size_t count) {
     add_key(message, field, WIRE_BYTES);
     add_varint(message, count);
-    add(message, bytes, count);
+    append_bytes(message, bytes, count);
 }
 
 /* Begins an Event {wall_time, step}. */

@@ -8,7 +8,7 @@
 #include "cli/common.h"
 #include "cli/open_cluster.h"
 
-static AmStatus run(const Cli *cli, AmError *error) {
+static AmStatus run_cluster(const Cli *cli, AmError *error) {
     const char *name = cli->argument_count > 0 ? cli->arguments[0] : NULL, *path = cli_text(cli, "-o");
     bool is_made = cli_has(cli, "--probe") || cli_has(cli, "--import");
     AmCluster *cluster = NULL;
@@ -65,4 +65,4 @@ const CliCommand CLI_CLUSTER = {
     .examples = "cluster h100:4\n"
                 "cluster --probe -o this.json\n"
                 "cluster --import hostfile --device-type A100-80GB -o cluster.json",
-    .run = run};
+    .run = run_cluster};

@@ -3,7 +3,7 @@
 #include "cli/common.h"
 #include "cli/open_cluster.h"
 
-static AmStatus run(const Cli *cli, AmError *error) {
+static AmStatus run_compare(const Cli *cli, AmError *error) {
     const char *other = cli_text(cli, "--cluster"), *trace;
     const AmCallbacks callbacks = cli_callbacks(cli);
     AmModule *module = NULL;
@@ -40,4 +40,4 @@ const CliCommand CLI_COMPARE = {.name = "compare",
                                 .options = options,
                                 .examples = "run model.hlo.pb --plan plan.json --steps 8 --trace run.json\n"
                                             "compare plan.json model.hlo.pb --trace run.json",
-                                .run = run};
+                                .run = run_compare};

@@ -3,7 +3,7 @@
 #include "api/option_rows.h"
 #include "cli/common.h"
 
-static AmStatus run(const Cli *cli, AmError *error) {
+static AmStatus run_convert(const Cli *cli, AmError *error) {
     const AmCallbacks callbacks = cli_callbacks(cli);
     const char *path = cli->argument_count > 1 ? cli->arguments[1] : cli_text(cli, "-o");
     if (!path) return am_fail(error, AM_ERROR_USAGE, "", "expected MODEL OUT; see automap convert --help");
@@ -31,4 +31,4 @@ const CliCommand CLI_CONVERT = {
     .examples = "convert model.hlo.pb model.hlo.txt\n"
                 "convert checkpoints state.safetensors\n"
                 "convert model.hlo.pb bf16/model.hlo.pb --mixed-precision bf16",
-    .run = run};
+    .run = run_convert};

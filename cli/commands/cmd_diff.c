@@ -2,7 +2,7 @@
 #include "api/option_rows.h"
 #include "cli/common.h"
 
-static AmStatus run(const Cli *cli, AmError *error) {
+static AmStatus run_diff(const Cli *cli, AmError *error) {
     AmCallbacks callbacks = cli_callbacks(cli);
     AmModule *module = NULL;
     AmPlan *plans[2] = {NULL, NULL};
@@ -29,4 +29,4 @@ const CliCommand CLI_DIFF = {.name = "diff",
                              .most_arguments = 3,
                              .options = options,
                              .examples = "diff found.json megatron.json model.hlo.pb",
-                             .run = run};
+                             .run = run_diff};

@@ -31,7 +31,7 @@ static void note(void *user, AmMessage kind, const char *text) {
     cli_on_message((void *)((SearchProgressLine *)user)->cli, kind, text);
 }
 
-static AmStatus run(const Cli *cli, AmError *error) {
+static AmStatus run_explain(const Cli *cli, AmError *error) {
     AmModule *module = NULL;
     AmPlan *plan = NULL;
     AmOptions *options = NULL;
@@ -76,4 +76,4 @@ const CliCommand CLI_EXPLAIN = {.name = "explain",
                                 .most_arguments = 2,
                                 .options = options,
                                 .examples = "explain plan.json model.hlo.pb --html report.html",
-                                .run = run};
+                                .run = run_explain};

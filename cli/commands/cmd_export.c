@@ -2,7 +2,7 @@
 #include "api/option_rows.h"
 #include "cli/common.h"
 
-static AmStatus run(const Cli *cli, AmError *error) {
+static AmStatus run_export(const Cli *cli, AmError *error) {
     AmModule *module = NULL;
     AmPlan *plan = NULL;
     AmOptions *options = NULL;
@@ -45,4 +45,4 @@ const CliCommand CLI_EXPORT = {
              "each stage. megatron: arguments of Megatron-LM. torchtitan: a Python function that sets its\n"
              "configuration. automap: the plan file.",
     .examples = "export plan.json model.hlo.pb --format jax -o shardings.json",
-    .run = run};
+    .run = run_export};

@@ -2,7 +2,7 @@
 #include "api/option_rows.h"
 #include "cli/common.h"
 
-static AmStatus run(const Cli *cli, AmError *error) {
+static AmStatus run_groups(const Cli *cli, AmError *error) {
     return cli_report(cli, AM_COMMAND_GROUPS, NULL, error);
 }
 
@@ -15,4 +15,4 @@ const CliCommand CLI_GROUPS = {.name = "groups",
                                .most_arguments = 1,
                                .options = options,
                                .examples = "groups model.hlo.pb --strict --axis-size 4",
-                               .run = run};
+                               .run = run_groups};

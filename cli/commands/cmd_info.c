@@ -2,7 +2,7 @@
 #include "api/option_rows.h"
 #include "cli/common.h"
 
-static AmStatus run(const Cli *cli, AmError *error) {
+static AmStatus run_info(const Cli *cli, AmError *error) {
     return cli_report(cli, AM_COMMAND_INFO, NULL, error);
 }
 
@@ -15,4 +15,4 @@ const CliCommand CLI_INFO = {.name = "info",
                              .most_arguments = 1,
                              .options = options,
                              .examples = "info model.hlo.pb",
-                             .run = run};
+                             .run = run_info};

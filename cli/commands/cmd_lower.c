@@ -2,7 +2,7 @@
 #include "api/option_rows.h"
 #include "cli/common.h"
 
-static AmStatus run(const Cli *cli, AmError *error) {
+static AmStatus run_lower(const Cli *cli, AmError *error) {
     const char *plan;
     TRY(cli_need(cli, "--plan", &plan, error));
     return cli_report(cli, AM_COMMAND_LOWER, NULL, error);
@@ -17,4 +17,4 @@ const CliCommand CLI_LOWER = {.name = "lower",
                               .most_arguments = 1,
                               .options = options,
                               .examples = "lower model.hlo.pb --plan plan.json --device 3",
-                              .run = run};
+                              .run = run_lower};

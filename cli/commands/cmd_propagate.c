@@ -2,7 +2,7 @@
 #include "api/option_rows.h"
 #include "cli/common.h"
 
-static AmStatus run(const Cli *cli, AmError *error) {
+static AmStatus run_propagate(const Cli *cli, AmError *error) {
     return cli_report(cli, AM_COMMAND_PROPAGATE, NULL, error);
 }
 
@@ -17,4 +17,4 @@ const CliCommand CLI_PROPAGATE = {
     .options = options,
     .notes = "A sharding lists each dimension: - is replicated, axes of one dimension are joined by +.",
     .examples = "propagate model.hlo.pb --mesh data=2,model=4 --pin '*kernel=-,model'",
-    .run = run};
+    .run = run_propagate};

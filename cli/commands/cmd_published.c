@@ -2,7 +2,7 @@
 #include "api/option_rows.h"
 #include "cli/commands/search_progress.h"
 
-static AmStatus run(const Cli *cli, AmError *error) {
+static AmStatus run_published(const Cli *cli, AmError *error) {
     SearchProgressLine progress;
     search_progress_open(&progress, cli, PROGRESS_SWEEP, 0);
     AmCallbacks callbacks = cli_callbacks(cli);
@@ -28,4 +28,4 @@ const CliCommand CLI_PUBLISHED = {.name = "published",
                                   .examples = "published runs.csv\n"
                                               "published runs.csv --row 12 --write-module m.hlo.pb "
                                               "--write-plan p.json",
-                                  .run = run};
+                                  .run = run_published};

@@ -17,7 +17,7 @@ static void report(void *user, const AmRunResult *result) {
     else if (!cli_has(watch->cli, "--quiet")) run_report_text(&watch->stream, result);
 }
 
-static AmStatus run(const Cli *cli, AmError *error) {
+static AmStatus run_training(const Cli *cli, AmError *error) {
     AmProcesses *processes = NULL;
     AmModule *module = NULL;
     AmOptions *options = NULL;
@@ -91,4 +91,4 @@ const CliCommand CLI_RUN = {
         "When one fails, all others end with exit code 5 and a line that names it; this needs the option\n"
         "--enable-recovery of Open MPI or -disable-auto-cleanup of MPICH. On a shared network, set\n"
         "AUTOMAP_SECRET to the same words for all; AUTOMAP_PORT replaces the port of process 0.",
-    .run = run};
+    .run = run_training};

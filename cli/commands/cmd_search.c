@@ -258,7 +258,7 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     return status;
 }
 
-static AmStatus run(const Cli *cli, AmError *error) {
+static AmStatus run_search(const Cli *cli, AmError *error) {
     Searched self = {.cli = cli};
     AmStatus status = search_and_write(cli, &self, error);
     text_free(&self.log);
@@ -301,4 +301,4 @@ const CliCommand CLI_SEARCH = {
              "An interrupt ends the search: the best plan so far is written, the exit code is 130.",
     .examples = "search model.hlo.pb --cluster h100:4 -o plan.json\n"
                 "search model.hlo.pb --cluster nominal:8 --space single_stage --evaluations 200",
-    .run = run};
+    .run = run_search};

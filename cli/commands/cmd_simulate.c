@@ -4,7 +4,7 @@
 #include "cli/common.h"
 #include "cli/open_cluster.h"
 
-static AmStatus run(const Cli *cli, AmError *error) {
+static AmStatus run_simulate(const Cli *cli, AmError *error) {
     const char *other = cli_text(cli, "--cluster");
     const AmCallbacks callbacks = cli_callbacks(cli);
     AmModule *module = NULL;
@@ -48,4 +48,4 @@ const CliCommand CLI_SIMULATE = {.name = "simulate",
                                  .options = options,
                                  .examples = "simulate plan.json model.hlo.pb\n"
                                              "simulate --sweep model.hlo.pb --cluster h100:4",
-                                 .run = run};
+                                 .run = run_simulate};

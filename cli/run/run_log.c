@@ -23,7 +23,7 @@ AmStatus run_log_open(RunLog *log, const char *path, bool resumes, AmError *erro
     return am_fail(error, AM_ERROR_USAGE, path, "cannot be written: %s", strerror(errno));
 }
 
-static AmStatus check(RunLog *log, bool done, AmError *error) {
+static AmStatus check_written(RunLog *log, bool done, AmError *error) {
     if (done) return AM_OK;
     return am_fail(error, AM_ERROR_RUNTIME, log->path, "writing failed: %s", strerror(errno));
 }
@@ -50,7 +50,8 @@ static AmStatus cut(RunLog *log, int64_t step, AmError *error) {
     }
     free(line);
     log->is_cut = true;
-    return check(log, fseeko(log->file, 0, SEEK_END) == 0 && ftruncate(fileno(log->file), end) == 0, error);
+    return check_written(log, fseeko(log->file, 0, SEEK_END) == 0 && ftruncate(fileno(log->file), end) == 0,
+                         error);
 }
 
 static json_t *rate(int64_t count, double seconds) {
@@ -76,8 +77,8 @@ AmStatus run_log_step(RunLog *log, const AmStep *step, AmError *error) {
     text_append_string(&text, "\n");
     AmStatus status = !made || text.failed ? am_fail_memory(error, 0) : AM_OK;
     if (status == AM_OK)
-        status = check(log, fwrite(text.data, 1, text.length, log->file) == text.length, error);
-    if (status == AM_OK) status = check(log, fflush(log->file) == 0, error);
+        status = check_written(log, fwrite(text.data, 1, text.length, log->file) == text.length, error);
+    if (status == AM_OK) status = check_written(log, fflush(log->file) == 0, error);
     text_free(&text);
     return status;
 }
@@ -85,5 +86,5 @@ AmStatus run_log_step(RunLog *log, const AmStep *step, AmError *error) {
 AmStatus run_log_close(RunLog *log, AmError *error) {
     FILE *file = log->file;
     log->file = NULL;
-    return file ? check(log, fclose(file) == 0, error) : AM_OK;
+    return file ? check_written(log, fclose(file) == 0, error) : AM_OK;
 }

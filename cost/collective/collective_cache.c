@@ -61,8 +61,8 @@ static AmStatus fill(Entry *entry, Arena *arena, const Cluster *cluster, AmError
 }
 
 /* Finds or makes the entry; the caller holds the lock. *entry is NULL if the cache is full. */
-static AmStatus find(Entry **entry, CollectiveCache *self, const Cluster *cluster, const Entry *wanted,
-                     AmError *error) {
+static AmStatus find_or_price(Entry **entry, CollectiveCache *self, const Cluster *cluster,
+                              const Entry *wanted, AmError *error) {
     size_t bytes = sizeof(int32_t) * (size_t)wanted->group_count * (size_t)wanted->group_size;
     Entry **bucket = &self->buckets[wanted->hash % BUCKETS];
     for (*entry = *bucket; *entry; *entry = (*entry)->next)
@@ -93,7 +93,7 @@ AmStatus collective_cache_find(CollectivePartition *partition, Arena *arena, con
                     .hash = hash_bytes(members, count * sizeof *members, (uint64_t)partition->group_size)};
     Entry *entry = NULL;
     pthread_mutex_lock(&self->lock);
-    AmStatus status = find(&entry, self, cluster, &wanted, error);
+    AmStatus status = find_or_price(&entry, self, cluster, &wanted, error);
     pthread_mutex_unlock(&self->lock);
     if (status != AM_OK) return status;
     if (!entry) {

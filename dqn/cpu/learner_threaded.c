@@ -219,7 +219,7 @@ static AmStatus create_bank(Bank *bank, Arena *arena, const NetworkShape *shape,
     return AM_OK;
 }
 
-static AmStatus prepare(LearnerThreaded *learner, AmError *error) {
+static AmStatus start_learner_thread(LearnerThreaded *learner, AmError *error) {
     Learner *base = &learner->base;
     Learner inner = *base;
     inner.settings.threaded = false;
@@ -246,7 +246,7 @@ AmStatus learner_threaded_create(Learner **result, const Learner *base, AmError 
     pthread_mutex_init(&learner->mutex, NULL);
     pthread_cond_init(&learner->requested, NULL);
     pthread_cond_init(&learner->done, NULL);
-    AmStatus status = prepare(learner, error);
+    AmStatus status = start_learner_thread(learner, error);
     if (status == AM_OK) *result = &learner->base;
     else threaded_free(&learner->base);
     return status;

@@ -571,7 +571,7 @@ static const char *describe(LearnerCuda *learner) {
     return text;
 }
 
-static AmStatus prepare(LearnerCuda *learner, AmError *error) {
+static AmStatus load_learner(LearnerCuda *learner, AmError *error) {
     TRY(cuda_device_open(&learner->device, 0, error));
     TRY(cuda_check(cuda.cuStreamCreate(&learner->stream, CU_STREAM_NON_BLOCKING), "making a stream", error));
     TRY(load_kernels(learner, error));
@@ -595,7 +595,7 @@ AmStatus learner_cuda_create(Learner **result, const Learner *base, AmError *err
     learner->base = *base;
     learner->base.methods = &METHODS;
     set_sizes(learner);
-    AmStatus status = prepare(learner, error);
+    AmStatus status = load_learner(learner, error);
     if (status == AM_OK) *result = &learner->base;
     else cuda_free(&learner->base);
     return status;

@@ -31,7 +31,7 @@ static AmStatus prepare_kernel(KernelCall *call, Arena *arena, AmError *error) {
 }
 
 /* Prepares a kernel. A refusal names the remedy if the CPU has a kernel. */
-static AmStatus prepare(KernelCall *call, Arena *arena, AmError *error) {
+static AmStatus prepare_or_suggest_cpu(KernelCall *call, Arena *arena, AmError *error) {
     TRY(cuda_device_use(&cuda_device_of(call->device)->device, error));
     KernelCall on_cpu = *call;
     AmStatus status = prepare_kernel(call, arena, error);
@@ -137,7 +137,7 @@ const KernelBackEnd kernels_cuda = {
     .name = "cuda",
     .open = cuda_rank_open,
     .close = cuda_rank_close,
-    .prepare = prepare,
+    .prepare = prepare_or_suggest_cpu,
     .join_rows = cuda_join_rows,
     .finish = finish,
     .allocate = allocate,

@@ -50,8 +50,8 @@ static double bytes_of(const Lister *self, const int32_t *saved, int32_t count) 
 }
 
 /* Adds the plan whose stage recomputes the ranges from `first` on, apart from `saved`, as a row "VALUE". */
-static AmStatus add(Lister *self, int32_t stage, int32_t first, const int32_t *saved, int32_t saved_count,
-                    const char *value) {
+static AmStatus add_row(Lister *self, int32_t stage, int32_t first, const int32_t *saved, int32_t saved_count,
+                        const char *value) {
     Explainer *of = self->of;
     const PlanRecomputation *recompute = &of->plan->stages[stage].recompute;
     AmError why = {0};
@@ -91,13 +91,14 @@ static AmStatus add_stage(Lister *self, int32_t stage) {
         has_more = bytes_of(self, self->saved, count) > 1.05 * bytes;
     }
     if (has_more)
-        TRY(add(self, stage, 0, self->saved, count,
-                arena_format(arena, "of stage %d: %d values saved", stage, count)));
+        TRY(add_row(self, stage, 0, self->saved, count,
+                    arena_format(arena, "of stage %d: %d values saved", stage, count)));
     if (fewer < recompute->range_count)
-        TRY(add(self, stage, fewer, recompute->saved, recompute->saved_count,
-                arena_format(arena, "of stage %d: %d of %d segments", stage, recompute->range_count - fewer,
-                             recompute->range_count)));
-    return add(self, stage, recompute->range_count, NULL, 0, arena_format(arena, "of stage %d: none", stage));
+        TRY(add_row(self, stage, fewer, recompute->saved, recompute->saved_count,
+                    arena_format(arena, "of stage %d: %d of %d segments", stage,
+                                 recompute->range_count - fewer, recompute->range_count)));
+    return add_row(self, stage, recompute->range_count, NULL, 0,
+                   arena_format(arena, "of stage %d: none", stage));
 }
 
 /* Returns the time in which the stage's devices do something. */

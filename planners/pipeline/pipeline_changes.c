@@ -22,7 +22,7 @@ typedef struct Lister {
     int32_t count, most;
 } Lister;
 
-static void add(Lister *self, int32_t k, const AxisPlan *axis_plan) {
+static void add_change(Lister *self, int32_t k, const AxisPlan *axis_plan) {
     int32_t stage = self->stages[k];
     if (self->count == self->most) return;
     if (memcmp(axis_plan, &self->candidate->axis_plans[stage], sizeof *axis_plan) == 0) return;
@@ -50,7 +50,7 @@ static void add_insertion(Lister *self, int32_t k, int32_t axis, int32_t class_s
     int32_t place = at_end ? changed.count[axis] : 0;
     if (problem->mesh.axes[axis].size == 1 || !problem_can_split(problem, class_set, axis)) return;
     if (!at_end && changed.count[axis] == 0) return; /* that is its end, too */
-    if (axis_plan_insert(&changed, axis, place, class_set)) add(self, k, &changed);
+    if (axis_plan_insert(&changed, axis, place, class_set)) add_change(self, k, &changed);
 }
 
 /* Adds the plans with entry `place` removed, and with it moved to the end of the other axis. */
@@ -59,9 +59,9 @@ static void add_removals(Lister *self, int32_t k, int32_t axis, int32_t place) {
     AxisPlan without = self->candidate->axis_plans[self->stages[k]];
     int32_t class_set = without.entries[axis][place], other = 1 - axis;
     axis_plan_remove(&without, axis, place);
-    add(self, k, &without);
+    add_change(self, k, &without);
     if (problem->mesh.axes[other].size == 1 || !problem_can_split(problem, class_set, other)) return;
-    if (axis_plan_insert(&without, other, without.count[other], class_set)) add(self, k, &without);
+    if (axis_plan_insert(&without, other, without.count[other], class_set)) add_change(self, k, &without);
 }
 
 AmStatus pipeline_changes_list(PipelineChange *changes, int32_t most, int32_t *count, PipelinePlans *plans,
@@ -77,7 +77,7 @@ AmStatus pipeline_changes_list(PipelineChange *changes, int32_t most, int32_t *c
             for (int32_t kinds = problem_storage_kinds(problem, axis); kinds >= 0; kinds--) {
                 AxisPlan changed = candidate->axis_plans[self.stages[k]];
                 changed.storage[axis] = (uint8_t)kinds;
-                add(&self, k, &changed);
+                add_change(&self, k, &changed);
             }
         }
     for (int32_t c = 0; self.stage_count > 0 && c < self.problems[0].class_set_count; c++)

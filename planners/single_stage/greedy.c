@@ -21,7 +21,7 @@ typedef struct Greedy {
     int32_t waiting;
 } Greedy;
 
-static void add(Greedy *self, int32_t axis, int32_t class_set, int32_t place) {
+static void append_addition(Greedy *self, int32_t axis, int32_t class_set, int32_t place) {
     ARENA_RESERVE(&self->arena, self->additions, self->addition_count, self->addition_capacity);
     if (self->additions) self->additions[self->addition_count++] = (Addition){axis, class_set, place};
 }
@@ -31,10 +31,11 @@ static AmStatus list_additions(void *user, int32_t *count, AmError *error) {
     const StageProblem *problem = self->problem;
     self->addition_count = 0;
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) {
-        if (self->axis_plan.storage[axis] < problem_storage_kinds(problem, axis)) add(self, axis, -1, 0);
+        if (self->axis_plan.storage[axis] < problem_storage_kinds(problem, axis))
+            append_addition(self, axis, -1, 0);
         for (int32_t k = 0; k < problem->class_set_count; k++)
             for (int32_t place = self->axis_plan.count[axis]; place >= 0; place--)
-                if (problem_can_split(problem, k, axis)) add(self, axis, k, place);
+                if (problem_can_split(problem, k, axis)) append_addition(self, axis, k, place);
     }
     *count = self->addition_count;
     return self->arena.failed ? am_fail_memory(error, *count) : AM_OK;

@@ -64,7 +64,8 @@ static AmStatus score_by_estimate(void *user, const AxisPlan *axis_plan, double 
 }
 
 /* Walks from one axis plan by estimates: annealing, or hill climbing. */
-static AmStatus walk(Screen *self, const AxisPlan *start, bool is_climb, Random *random, AmError *error) {
+static AmStatus walk_by_estimates(Screen *self, const AxisPlan *start, bool is_climb, Random *random,
+                                  AmError *error) {
     const AnnealWalk estimates = {.problem = self->problem,
                                   .random = random,
                                   .score = score_by_estimate,
@@ -88,12 +89,12 @@ static AmStatus walk_from_starts(Screen *self, Random *random, AmError *error) {
     }
     if (self->found[self->score].count > 0) {
         axis_plan = self->found[self->score].kept[0].axis_plan;
-        TRY(walk(self, &axis_plan, false, random, error));
+        TRY(walk_by_estimates(self, &axis_plan, false, random, error));
     }
     axis_plan = (AxisPlan){0};
-    TRY(walk(self, &axis_plan, false, random, error));
+    TRY(walk_by_estimates(self, &axis_plan, false, random, error));
     axis_plan = self->found[self->score].kept[0].axis_plan;
-    return walk(self, &axis_plan, true, random, error);
+    return walk_by_estimates(self, &axis_plan, true, random, error);
 }
 
 AmStatus screen_price(const Screening *screening, StageProblem *problem, AmError *error) {

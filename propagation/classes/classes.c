@@ -66,7 +66,7 @@ static int32_t node_of_slot(const Classes *classes, const Rules *rules, int32_t 
 }
 
 /* Returns the root of a node's set (union-find). */
-static int32_t find(Node *nodes, int32_t node) {
+static int32_t set_root(Node *nodes, int32_t node) {
     while (nodes[node].parent != node) {
         nodes[node].parent = nodes[nodes[node].parent].parent;
         node = nodes[node].parent;
@@ -79,7 +79,7 @@ static bool share_tensor(Node *nodes, int32_t small, int32_t large) {
     int32_t member = small;
     do {
         for (int32_t d = 0; d < nodes[member].array_rank; d++) {
-            if (find(nodes, nodes[member].array + d) == large) return true;
+            if (set_root(nodes, nodes[member].array + d) == large) return true;
         }
         member = nodes[member].next;
     } while (member != small);
@@ -88,7 +88,7 @@ static bool share_tensor(Node *nodes, int32_t small, int32_t large) {
 
 /* Joins the sets of two nodes, unless one tensor would then have two dimensions in one class. */
 static void tie(Node *nodes, int32_t a, int32_t b) {
-    int32_t small = find(nodes, a), large = find(nodes, b);
+    int32_t small = set_root(nodes, a), large = set_root(nodes, b);
     if (small == large) return;
     if (nodes[small].set_size > nodes[large].set_size) {
         int32_t swap = small;
@@ -119,12 +119,12 @@ enum { ROUNDS = 5 };
 /* Ties two dimensions of a shift if windows reach them as well. A dimension of a weight (positions
  * turned into features, learned positions) is not split because an image is. */
 static void tie_halo(Node *nodes, const Factor *factor, int32_t a, int32_t b) {
-    bool is_spatial = nodes[find(nodes, a)].is_spatial || nodes[find(nodes, b)].is_spatial;
-    if (nodes[find(nodes, a)].has_weight || nodes[find(nodes, b)].has_weight) return;
+    bool is_spatial = nodes[set_root(nodes, a)].is_spatial || nodes[set_root(nodes, b)].is_spatial;
+    if (nodes[set_root(nodes, a)].has_weight || nodes[set_root(nodes, b)].has_weight) return;
     if (factor->halo == HALO_NEAR && !is_spatial) return;
     tie(nodes, a, b);
     if (is_spatial || factor->halo == HALO_OVERLAP)
-        nodes[find(nodes, a)].is_spatial = nodes[find(nodes, b)].is_spatial = true;
+        nodes[set_root(nodes, a)].is_spatial = nodes[set_root(nodes, b)].is_spatial = true;
 }
 
 /* Ties those of an instruction's factors that are of a round, and only in its second operand or not. */
@@ -314,7 +314,7 @@ static AmStatus gather_operators(ClassBuilder *builder, AmError *error) {
                 if (factor_blocks(factor, slot) > 1) continue;
                 int32_t node = node_of_slot(builder->classes, rules, i, factor, slot);
                 if (node < 0) continue;
-                int32_t root = find(builder->nodes, node);
+                int32_t root = set_root(builder->nodes, node);
                 bool is_shift = factor->halo == HALO_FAR || factor->halo == HALO_NEAR;
                 if (is_shift && !builder->nodes[root].is_spatial) continue;
                 SetFacts *facts = &builder->facts[root];
@@ -341,7 +341,7 @@ static void gather_tensors(ClassBuilder *builder) {
         if (shape->type == DTYPE_TUPLE) continue;
         for (int32_t d = 0; d < shape->rank; d++) {
             int32_t node = node_of(builder->classes, rules, parameter->instruction, 0, d);
-            SetFacts *facts = &builder->facts[find(builder->nodes, node)];
+            SetFacts *facts = &builder->facts[set_root(builder->nodes, node)];
             facts->matters = true;
             if (!facts->entry.named_by_parameter) {
                 facts->entry.named_by_parameter = true;
@@ -358,7 +358,7 @@ static void gather_tensors(ClassBuilder *builder) {
     for (int32_t i = rules->count - 1; i >= 0; i--) {
         for (int32_t node = builder->classes->first_node[i + 1] - 1; node >= builder->classes->first_node[i];
              node--) {
-            DimensionClass *entry = &builder->facts[find(builder->nodes, node)].entry;
+            DimensionClass *entry = &builder->facts[set_root(builder->nodes, node)].entry;
             if (entry->named_by_parameter) continue;
             entry->number = i;
             entry->dimension = node - builder->classes->first_node[i];
@@ -379,7 +379,7 @@ static void gather_reshaped_data(ClassBuilder *builder) {
         if (reshape->opcode != IR_RESHAPE || !is_data[rules->alias[reshape->operands[0]]]) continue;
         for (int32_t d = 0; d < reshape->shape.rank; d++) {
             int32_t node = node_of(builder->classes, rules, i, 0, d);
-            SetFacts *facts = &builder->facts[find(builder->nodes, node)];
+            SetFacts *facts = &builder->facts[set_root(builder->nodes, node)];
             if (reshape->shape.dimensions[d] <= 1 || facts->entry.data_count > 0) continue;
             facts->matters = true;
             facts->entry.data_count++;
@@ -418,7 +418,7 @@ static AmStatus make_classes(ClassBuilder *builder, Arena *arena, AmError *error
     for (int32_t node = 0; node < builder->node_count; node++) builder->class_of_root[node] = -1;
     for (int32_t c = 0; c < classes->count; c++) builder->class_of_root[classes->classes[c].tie] = c;
     for (int32_t node = 0; node < builder->node_count; node++)
-        classes->class_of[node] = builder->class_of_root[find(builder->nodes, node)];
+        classes->class_of[node] = builder->class_of_root[set_root(builder->nodes, node)];
     return AM_OK;
 }
 

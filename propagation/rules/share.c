@@ -24,8 +24,8 @@ typedef struct ArrayTable {
 } ArrayTable;
 
 /* Returns the entry of equal bytes, or the free one in which they belong. */
-static SharedArray *find(const ArrayTable *self, const void *bytes, size_t unit, size_t count,
-                         uint64_t hash) {
+static SharedArray *find_entry(const ArrayTable *self, const void *bytes, size_t unit, size_t count,
+                               uint64_t hash) {
     for (uint64_t at = hash;; at++) {
         SharedArray *entry = &self->table[at & (uint64_t)(self->capacity - 1)];
         if (!entry->bytes) return entry;
@@ -42,7 +42,7 @@ static void grow(ArrayTable *self) {
     if (!larger.table) return;
     for (int32_t k = 0; k < self->capacity; k++) {
         const SharedArray *entry = &self->table[k];
-        if (entry->bytes) *find(&larger, entry->bytes, entry->unit, entry->count, entry->hash) = *entry;
+        if (entry->bytes) *find_entry(&larger, entry->bytes, entry->unit, entry->count, entry->hash) = *entry;
     }
     *self = larger;
 }
@@ -53,7 +53,7 @@ static const void *share_bytes(ArrayTable *self, const void *bytes, size_t unit,
     if (2 * self->count >= self->capacity) grow(self);
     if (self->arena->failed) return lasts ? bytes : NULL;
     uint64_t hash = hash_bytes(bytes, count, 0);
-    SharedArray *entry = find(self, bytes, unit, count, hash);
+    SharedArray *entry = find_entry(self, bytes, unit, count, hash);
     if (entry->bytes) return entry->bytes;
     *entry = (SharedArray){lasts ? bytes : arena_copy_bytes(self->arena, bytes, count), unit, count, hash};
     self->count++;

@@ -27,7 +27,7 @@ typedef struct Product {
     bool has_window;
 } Product;
 
-static void add(Product *product, ProductKind kind, int64_t lhs, int64_t rhs, int64_t result) {
+static void add_dimension(Product *product, ProductKind kind, int64_t lhs, int64_t rhs, int64_t result) {
     if (product->count == 3 * IR_MAX_RANK) return;
     product->dimensions[product->count++] =
         (ProductDimension){kind, {(int32_t)lhs, (int32_t)rhs}, (int32_t)result};
@@ -41,17 +41,17 @@ static Product read_dot(const Spread *self, const IrInstruction *instruction) {
     Product product = {.count = 0};
     int32_t result = 0;
     for (int32_t k = 0; k < dot->batch_count; k++)
-        add(&product, PRODUCT_BATCH, dot->lhs_batch[k], dot->rhs_batch[k], result++);
+        add_dimension(&product, PRODUCT_BATCH, dot->lhs_batch[k], dot->rhs_batch[k], result++);
     for (int32_t k = 0; k < dot->contracting_count; k++)
-        add(&product, PRODUCT_CONTRACTED, dot->lhs_contracting[k], dot->rhs_contracting[k], -1);
+        add_dimension(&product, PRODUCT_CONTRACTED, dot->lhs_contracting[k], dot->rhs_contracting[k], -1);
     for (int32_t d = 0; d < lhs->rank; d++)
         if (!int_list_contains(dot->lhs_batch, dot->batch_count, d) &&
             !int_list_contains(dot->lhs_contracting, dot->contracting_count, d))
-            add(&product, PRODUCT_LHS, d, -1, result++);
+            add_dimension(&product, PRODUCT_LHS, d, -1, result++);
     for (int32_t d = 0; d < rhs->rank; d++)
         if (!int_list_contains(dot->rhs_batch, dot->batch_count, d) &&
             !int_list_contains(dot->rhs_contracting, dot->contracting_count, d))
-            add(&product, PRODUCT_RHS, -1, d, result++);
+            add_dimension(&product, PRODUCT_RHS, -1, d, result++);
     return product;
 }
 
@@ -88,23 +88,25 @@ static Product read_convolution(const Spread *self, const IrInstruction *instruc
     Product product = {.count = 0};
     if (conv->batch_group_count > 1 && conv->batch_group_count == lhs->dimensions[conv->input_batch] &&
         conv->batch_group_count == rhs->dimensions[conv->kernel_output_feature]) {
-        add(&product, PRODUCT_BATCH, conv->input_batch, conv->kernel_output_feature, conv->output_feature);
-        add(&product, PRODUCT_CONTRACTED, conv->input_feature, conv->kernel_input_feature, -1);
+        add_dimension(&product, PRODUCT_BATCH, conv->input_batch, conv->kernel_output_feature,
+                      conv->output_feature);
+        add_dimension(&product, PRODUCT_CONTRACTED, conv->input_feature, conv->kernel_input_feature, -1);
     } else if (conv->feature_group_count > 1 &&
                conv->feature_group_count == lhs->dimensions[conv->input_feature] &&
                conv->feature_group_count == rhs->dimensions[conv->kernel_output_feature]) {
-        add(&product, PRODUCT_BATCH, conv->input_feature, conv->kernel_output_feature, conv->output_feature);
-        add(&product, PRODUCT_LHS, conv->input_batch, -1, conv->output_batch);
+        add_dimension(&product, PRODUCT_BATCH, conv->input_feature, conv->kernel_output_feature,
+                      conv->output_feature);
+        add_dimension(&product, PRODUCT_LHS, conv->input_batch, -1, conv->output_batch);
     } else {
-        add(&product, PRODUCT_LHS, conv->input_batch, -1, conv->output_batch);
-        add(&product, PRODUCT_RHS, -1, conv->kernel_output_feature, conv->output_feature);
+        add_dimension(&product, PRODUCT_LHS, conv->input_batch, -1, conv->output_batch);
+        add_dimension(&product, PRODUCT_RHS, -1, conv->kernel_output_feature, conv->output_feature);
         if (conv->feature_group_count == 1 && conv->batch_group_count == 1)
-            add(&product, PRODUCT_CONTRACTED, conv->input_feature, conv->kernel_input_feature, -1);
+            add_dimension(&product, PRODUCT_CONTRACTED, conv->input_feature, conv->kernel_input_feature, -1);
     }
     for (int32_t k = 0; k < conv->spatial_count && k < instruction->attributes->window_count; k++) {
         int64_t input = conv->input_spatial[k];
-        add(&product, spatial_kind(&instruction->attributes->window[k], lhs->dimensions[input]), input,
-            conv->kernel_spatial[k], conv->output_spatial[k]);
+        add_dimension(&product, spatial_kind(&instruction->attributes->window[k], lhs->dimensions[input]),
+                      input, conv->kernel_spatial[k], conv->output_spatial[k]);
     }
     return product;
 }

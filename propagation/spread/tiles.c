@@ -151,7 +151,7 @@ static bool is_unsplit(const Rest *rest) {
 
 /* Finds the parts of each target dimension such that the tiles keep their order; false if
  * impossible. */
-static bool walk(int32_t *parts, const Tiles *from, const IrShape *source, const IrShape *target) {
+static bool split_in_order(int32_t *parts, const Tiles *from, const IrShape *source, const IrShape *target) {
     Rest rest = {.count = 0};
     for (int32_t d = source->rank - 1; d >= 0; d--) {
         rest.size[rest.count] = source->dimensions[d];
@@ -199,7 +199,7 @@ static const Tiles *reshape_all(TilesPool *pool, const Tiles *from, const IrShap
                                 const IrShape *target) {
     Tiles result = *from;
     result.rank = target->rank;
-    if (!walk(result.tiles, from, source, target)) return NULL;
+    if (!split_in_order(result.tiles, from, source, target)) return NULL;
     if (tiles_count(&result) != tiles_count(from)) return NULL;
     memcpy(pool->scratch, from->devices, sizeof(int32_t) * (size_t)from->device_count);
     return tiles_keep(pool, &result, pool->scratch);

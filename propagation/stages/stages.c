@@ -32,7 +32,7 @@ bool stages_is_transparent(const PlanContext *context, int32_t i) {
            opcode != IR_PARAMETER;
 }
 
-static void add(Spreader *self, StageSet *set, StageSet more) {
+static void add_stages(Spreader *self, StageSet *set, StageSet more) {
     if ((*set | more) == *set) return;
     *set |= more;
     self->changed = true;
@@ -54,10 +54,10 @@ int32_t stages_stand_in(const PlanContext *context, const StageMap *map, int32_t
 static void need(Spreader *self, int32_t i, StageSet where) {
     int32_t forward = self->seeds->held[i] ? stages_repeated(self->context, i) : -1;
     if (forward >= 0) {
-        add(self, &self->map->needed[forward], where & ~self->seeds->held[i]);
+        add_stages(self, &self->map->needed[forward], where & ~self->seeds->held[i]);
         where &= self->seeds->held[i];
     }
-    add(self, &self->map->needed[i], where);
+    add_stages(self, &self->map->needed[i], where);
 }
 
 /* Returns the stages on which an instruction without a seed is computed. */
@@ -90,18 +90,18 @@ static void spread_loop(Spreader *self, const PlannedLoop *loop) {
     int32_t number = (int32_t)(loop - self->rules->loops);
     StageMap *map = self->map;
     StageSet on = self->on[number];
-    add(self, &map->held[loop->instruction], on);
+    add_stages(self, &map->held[loop->instruction], on);
     need(self, self->rules->alias[self->module->computations[loop->condition].root], on);
     for (int32_t k = 0; k < loop->leaf_count; k++) {
         const LoopLeaf *leaf = &loop->leaves[k];
         StageSet *carried = &map->carried[number][k];
         const int32_t readers[] = {leaf->in_body, leaf->in_condition, leaf->afterwards};
-        add(self, carried, carried_on(self, loop, leaf, on));
-        add(self, &self->on[number], *carried);
+        add_stages(self, carried, carried_on(self, loop, leaf, on));
+        add_stages(self, &self->on[number], *carried);
         need(self, leaf->initial, *carried);
         if (!leaf->is_invariant) need(self, leaf->next, *carried);
         for (int32_t r = 0; r < 3; r++)
-            if (readers[r] >= 0) add(self, &map->held[readers[r]], *carried);
+            if (readers[r] >= 0) add_stages(self, &map->held[readers[r]], *carried);
     }
 }
 
@@ -124,7 +124,8 @@ static void spread_instruction(Spreader *self, int32_t i, StageSet everywhere) {
         need(self, i, needed_by(self, conditional->afterwards[r]));
     if (!is_held_elsewhere) map->held[i] = seed ? seed : choose(self, i);
     for (int32_t r = 0; conditional && r < conditional->result_count; r++)
-        if (conditional->afterwards[r] >= 0) add(self, &map->held[conditional->afterwards[r]], map->held[i]);
+        if (conditional->afterwards[r] >= 0)
+            add_stages(self, &map->held[conditional->afterwards[r]], map->held[i]);
     StageSet where = is_held_elsewhere ? map->needed[i] : map->held[i];
     for (int32_t k = self->split_options->first_operand[i]; k < self->split_options->first_operand[i + 1];
          k++)
@@ -139,8 +140,9 @@ static void spread_computation(Spreader *self, int32_t c) {
         if (!self->split_options->live[i]) continue;
         spread_instruction(self, i, is_condition ? self->on[number] : 0);
         if (number < 0 || is_condition) continue;
-        add(self, &self->on[number], self->map->held[i]);
-        if (!stages_is_transparent(self->context, i)) add(self, &self->on[number], self->map->needed[i]);
+        add_stages(self, &self->on[number], self->map->held[i]);
+        if (!stages_is_transparent(self->context, i))
+            add_stages(self, &self->on[number], self->map->needed[i]);
     }
 }
 

@@ -40,7 +40,7 @@ static AmStatus join(Comm *comm, const int32_t *ranks, int32_t count, int32_t *n
     return rendezvous_join(comm->shared->rendezvous, ranks, count, name, error);
 }
 
-static AmStatus prepare(Comm *comm, CommCall *call, AmError *error) {
+static AmStatus prepare_call(Comm *comm, CommCall *call, AmError *error) {
     return cuda_comm_rank_add(&rank_of(comm)->shared, call, error);
 }
 
@@ -251,7 +251,7 @@ static AmStatus synchronize_on_device(Comm *comm, RendezvousGroup *group, size_t
     return AM_OK;
 }
 
-static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
+static AmStatus run_call(Comm *comm, const CommCall *call, AmError *error) {
     CudaCommRank *rank = &rank_of(comm)->shared;
     const CudaCommCall *prepared = call->prepared;
     RendezvousGroup *group = NULL;
@@ -348,9 +348,9 @@ const CommBackEnd comm_local_cuda = {
     .open = open_comms,
     .close = close_comms,
     .join = join,
-    .prepare = prepare,
+    .prepare = prepare_call,
     .start = start,
-    .run = run,
+    .run = run_call,
     .wait = wait_for,
     .has_channels = true,
     .waits_on_ranks = true,

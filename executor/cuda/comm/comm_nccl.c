@@ -100,7 +100,7 @@ static NcclRank *rank_of(const Comm *comm) {
     return &comm->shared->ranks[comm->rank - comm->shared->first];
 }
 
-static AmStatus check(ncclResult_t result, const char *what, AmError *error) {
+static AmStatus check_nccl(ncclResult_t result, const char *what, AmError *error) {
     if (result == ncclSuccess || result == ncclInProgress) return AM_OK;
     return am_fail(error, AM_ERROR_RUNTIME, "", "NCCL: %s: %s", what, nccl.ncclGetErrorString(result));
 }
@@ -170,8 +170,8 @@ static AmStatus state_of(const Comm *comm, const NcclGroup *group, ncclResult_t 
                        comm->rank);
     *state = ncclSuccess;
     ncclResult_t result = nccl.ncclCommGetAsyncError(group->communicator, state);
-    TRY(check(result, what, error));
-    return check(*state, what, error);
+    TRY(check_nccl(result, what, error));
+    return check_nccl(*state, what, error);
 }
 
 /* Polls until the communicator is ready for the next call. */
@@ -264,7 +264,7 @@ static bool find_reduction(SbpReduction reduction, Dtype type, ncclRedOp_t *name
     return *name != ncclNumOps;
 }
 
-static AmStatus prepare(Comm *comm, CommCall *call, AmError *error) {
+static AmStatus prepare_call(Comm *comm, CommCall *call, AmError *error) {
     const ProgramCollective *collective = call->collective;
     ncclDataType_t type;
     ncclRedOp_t reduction;
@@ -293,7 +293,7 @@ static AmStatus prepare(Comm *comm, CommCall *call, AmError *error) {
 }
 
 static AmStatus make_number(void *bytes, AmError *error) {
-    return check(nccl.ncclGetUniqueId(bytes), "starting a group of ranks", error);
+    return check_nccl(nccl.ncclGetUniqueId(bytes), "starting a group of ranks", error);
 }
 
 /* Shares the numbers of groups: the first of this process's ranks calls it when all have joined. */
@@ -318,7 +318,7 @@ static AmStatus connect_group(Comm *comm, NcclGroup *group, AmError *error) {
                                         : nccl.ncclCommInitRankConfig(&group->communicator, group->count,
                                                                       number, group->position, &config);
     pthread_mutex_unlock(&rank->mutex);
-    TRY(check(result, what, error));
+    TRY(check_nccl(result, what, error));
     return settle(comm, group, what, error);
 }
 
@@ -489,7 +489,7 @@ static ncclResult_t issue_transfer(const Comm *comm, const CommCall *call, const
     return result == ncclSuccess ? ended : result;
 }
 
-static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
+static AmStatus run_call(Comm *comm, const CommCall *call, AmError *error) {
     NcclRank *rank = rank_of(comm);
     const CudaCommCall *prepared = call->prepared;
     const char *what = comm_call_name(call);
@@ -508,8 +508,8 @@ static AmStatus run(Comm *comm, const CommCall *call, AmError *error) {
     const NcclGroup *group = &rank->groups[call->group];
     AmStatus status = state_of(comm, group, &state, what, error);
     if (status == AM_OK)
-        status =
-            check(call->transfer ? issue_transfer(comm, call, group) : issue(comm, call, group), what, error);
+        status = check_nccl(call->transfer ? issue_transfer(comm, call, group) : issue(comm, call, group),
+                            what, error);
     pthread_mutex_unlock(&rank->mutex);
     TRY(status);
     TRY(settle(comm, group, what, error));
@@ -668,9 +668,9 @@ const CommBackEnd comm_nccl = {
     .open = open_comms,
     .close = close_comms,
     .join = join,
-    .prepare = prepare,
+    .prepare = prepare_call,
     .start = start,
-    .run = run,
+    .run = run_call,
     .wait = wait_for,
     .await = await_step,
     .barrier = barrier,

@@ -18,7 +18,7 @@ static int64_t record_words(const int32_t *words, int64_t count, int64_t at) {
 }
 
 /* Returns the place of the group of these ranks, or NULL. */
-static int32_t *find(const NcclGroupList *list, const int32_t *ranks, int32_t count) {
+static int32_t *find_number(const NcclGroupList *list, const int32_t *ranks, int32_t count) {
     int64_t size;
     for (int64_t at = 0; (size = record_words(list->words, list->word_count, at)) > 0; at += size)
         if (nccl_same_ranks(list->words + at + 1, list->words[at], ranks, count))
@@ -28,7 +28,7 @@ static int32_t *find(const NcclGroupList *list, const int32_t *ranks, int32_t co
 
 AmStatus nccl_groups_add(NcclGroupList *list, const int32_t *ranks, int32_t count, AmError *error) {
     int64_t size = 1 + (int64_t)count + NUMBER_WORDS;
-    if (find(list, ranks, count)) return AM_OK;
+    if (find_number(list, ranks, count)) return AM_OK;
     if (list->word_count + size > list->word_capacity) {
         int64_t capacity = 2 * (list->word_count + size);
         int32_t *words = realloc(list->words, sizeof *words * (size_t)capacity);
@@ -99,7 +99,7 @@ AmStatus nccl_groups_share(NcclGroupList *list, ProcessGroup *processes,
 
 AmStatus nccl_groups_number(const NcclGroupList *list, const int32_t *ranks, int32_t count, void *number,
                             AmError *error) {
-    const int32_t *found = find(list, ranks, count);
+    const int32_t *found = find_number(list, ranks, count);
     if (!found)
         return am_fail(error, AM_ERROR_INTERNAL, "", "a group of %d ranks that no process has listed", count);
     memcpy(number, found, NCCL_GROUP_NUMBER_BYTES);
