@@ -14,7 +14,7 @@ bool search_bounds_stages(const SearchResult *result, const SearchScope *scope);
 
 /* Returns the schedules of pipelines that the bound covers, bits by ScheduleKind: the requested one, else
  * those of BOUND_FILLED that the search may propose; and that of the plan. A search may propose ZB-H2 and
- * interleaved pipelines as well, which would weaken the bound to that of work. */
+ * interleaved pipelines as well, which would weaken the bound. */
 uint32_t search_bounded_schedules(const SearchRequest *request, const Plan *plan);
 
 /* Writes into the plan a lower bound on the step of every plan with the requested micro-batches, of one stage

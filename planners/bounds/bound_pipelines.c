@@ -82,12 +82,19 @@ static const CutMixes *mixes_of(ScheduleKind schedule) {
          {{.share = {[PATH_STAYS] = 1}}, 1, 0.85},
          {{.share = {[PATH_STAYS] = 0.4, [PATH_WEIGHTS] = 0.2, [PATH_WORK] = 0.4}}, 1, 1},
          {{.share = {[PATH_WORK] = 1}}, 1, 1}}};
+    static const CutMixes following = {6,
+                                       {{{.share = {[PATH_PERIOD] = 1}}, 0.9, 0.85},
+                                        {{.share = {[PATH_PERIOD] = 0.6, [PATH_WORK] = 0.4}}, 0.9, 0.85},
+                                        {{.share = {[PATH_RETURN] = 0.5, [PATH_PERIOD] = 0.5}}, 0.9, 0.85},
+                                        {{.share = {[PATH_RETURN] = 0.6, [PATH_WORK] = 0.4}}, 0.9, 0.85},
+                                        {{.share = {[PATH_RETURN] = 1}}, 0.9, 0.85},
+                                        {{.share = {[PATH_WORK] = 1}}, 1, 1}}};
     static const CutMixes work = {1, {{{.share = {[PATH_WORK] = 1}}, 1, 1}}};
     switch (schedule) {
     case SCHEDULE_GPIPE:
     case SCHEDULE_1F1B: return &alternating;
     case SCHEDULE_ZB_H1: return &zero_bubble;
-    case SCHEDULE_ZB_2P: /* the next step fills the bubble */
+    case SCHEDULE_ZB_2P: return &following;
     case SCHEDULE_INTERLEAVED:
     case SCHEDULE_KINDS: break;
     }

@@ -33,12 +33,12 @@ typedef struct BoundSpace {
     StopSignal stop; /* unbounded cases count as 0 after it */
 } BoundSpace;
 
-/* The schedules that have to fill their stages, bits by ScheduleKind. */
+/* The schedules that fill their stages anew in every step, bits by ScheduleKind. */
 #define BOUND_FILLED (1U << SCHEDULE_GPIPE | 1U << SCHEDULE_1F1B | 1U << SCHEDULE_ZB_H1)
 
 /* Returns the schedule whose bound holds for every schedule of a set (bits by ScheduleKind). Paths of 1F1B
- * hold for GPipe, and those of ZB-H1 for both. The stages of ZB-H2 need not fill, and those of several chunks
- * have no consecutive work. */
+ * hold for GPipe, those of ZB-H1 for both, and those of ZB-H2 for all three. Stages of several chunks have no
+ * consecutive work. */
 ScheduleKind bound_schedule_of(uint32_t schedules);
 
 /* Finds a bound over every plan of the space by work and kernel launches, without pipelines. */

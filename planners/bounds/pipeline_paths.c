@@ -21,7 +21,9 @@ static void set_forward(PathCounts *counts, double iterations) {
 }
 
 PathCounts path_counts(PathKind kind, int32_t stages, int32_t micro_batches, int32_t stage) {
-    double iterations = micro_batches, left = fmax(iterations - (stages - stage), 0);
+    bool follows_on = kind == PATH_PERIOD || kind == PATH_RETURN;
+    double iterations = micro_batches, ahead = follows_on ? 2 * (stages - stage) - 1 : stages - stage;
+    double left = fmax(iterations - ahead, 0);
     bool is_first = stage == 0; /* without a waiting stage: its last work ends the step */
     PathCounts counts = {0};
     if (kind == PATH_WORK) {
@@ -30,9 +32,14 @@ PathCounts path_counts(PathKind kind, int32_t stages, int32_t micro_batches, int
         counts.more[PATH_BACKWARD][BOUND_AFTER] = 1;
         return counts;
     }
-    counts.once[PATH_FORWARD][BOUND_SPINE] = counts.once[PATH_FORWARD][BOUND_BETWEEN] = 1;
     set_forward(&counts, left);
-    if (kind == PATH_STAYS) {
+    if (kind == PATH_PERIOD) {
+        counts.above[PATH_FORWARD] = 1;
+        counts.more[PATH_FORWARD][BOUND_SPINE] = counts.more[PATH_FORWARD][BOUND_BETWEEN] = left + 1;
+    } else {
+        counts.once[PATH_FORWARD][BOUND_SPINE] = counts.once[PATH_FORWARD][BOUND_BETWEEN] = 1;
+    }
+    if (kind == PATH_STAYS || kind == PATH_PERIOD) {
         counts.above[PATH_BACKWARD] = 1;
         set_backward(&counts, iterations, iterations, iterations - 1, iterations - 1);
         counts.more[PATH_BACKWARD][BOUND_AFTER] = 1;
@@ -47,8 +54,9 @@ PathCounts path_counts(PathKind kind, int32_t stages, int32_t micro_batches, int
         for (int32_t order = 0; order < BOUND_ORDERS; order++)
             if (order != BOUND_SPINE) counts.across[PATH_FORWARD][order] = left - 1;
         counts.more[PATH_FORWARD][BOUND_BEHIND] = counts.more[PATH_FORWARD][BOUND_ANYWHERE] = left - 1;
-    } else if (kind == PATH_WEIGHTS) {
-        set_backward(&counts, iterations - 1, iterations - 1 - stage, iterations - 2, iterations - 2 - stage);
+    } else if (kind == PATH_WEIGHTS || kind == PATH_RETURN) {
+        double late = kind == PATH_RETURN ? 2 * stage : stage;
+        set_backward(&counts, iterations - 1, iterations - 1 - late, iterations - 2, iterations - 2 - late);
     } else {
         set_backward(&counts, iterations - 1, iterations - 1, iterations - 2, iterations - 2);
     }

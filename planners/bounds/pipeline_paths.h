@@ -19,6 +19,15 @@
  *                    1f1b, gpipe, zb_h1
  *   PATH_STAYS       sum F, B of the stages after s, M - a F, M B and M W on s, and the work after them
  *                    1f1b, gpipe, zb_h1
+ *   PATH_PERIOD      F of s and of the stages after it, B of the stages after s, M - b F, M B and M W on s,
+ *                    and the work after them: from the first input of s to its end
+ *                    any of these, zb_2p
+ *   PATH_RETURN      as PATH_ITERATIONS with M - b F, where W may be min(M, 2 s + 1) iterations after B: all
+ *                    of the step on the first stage
+ *                    any of these, zb_2p
+ *
+ * Under zb_2p b = min(M, 2 (S - s) - 1) iterations of F come before the first B, and a stage begins the next
+ * step after its own end, so that the waiting time before its first input is no part of the step.
  *
  * If M <= a PATH_LAST is PATH_ITERATIONS. GPipe has no last micro-batch that returns before others, but
  * its step is at least the mean of its paths that stay on v for all iterations, of each pass, by
@@ -39,6 +48,8 @@ typedef enum PathKind {
     PATH_LAST,
     PATH_WEIGHTS,
     PATH_STAYS,
+    PATH_PERIOD,
+    PATH_RETURN,
     PATH_KINDS
 } PathKind;
 

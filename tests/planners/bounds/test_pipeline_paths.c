@@ -50,10 +50,18 @@ static double take_iteration(const Stage *stage, SchedulePass pass, bool has_wei
     return now + (1 - stage->early[side]) * loose + behind;
 }
 
-/* When the last stage has ended. Iterations are taken as soon as those that they wait for have been. */
+/* Returns the seconds for which a stage waits for its first input. */
+static double first_wait(const Stage *stage, double arrival) {
+    const double *of = stage->of[PATH_FORWARD];
+    double loose = of[BOUND_ANYWHERE] + (stage->is_across ? of[BOUND_BETWEEN] : 0);
+    return fmax(arrival - stage->early[PATH_FORWARD] * loose, 0);
+}
+
+/* When the last stage has ended, under zb_2p without its wait for the first input. Iterations are taken as
+ * soon as those that they wait for have been. */
 static double run(const Pipeline *self) {
     ScheduleIteration *iterations[MOST_STAGES];
-    double sent[2][MOST_STAGES][MOST_ITERATIONS], now[MOST_STAGES] = {0}, end = 0;
+    double sent[2][MOST_STAGES][MOST_ITERATIONS], now[MOST_STAGES] = {0}, waited[MOST_STAGES] = {0}, end = 0;
     int32_t done[MOST_STAGES] = {0}, count = 0, stages = self->stage_count;
     Arena arena = {0};
     for (int32_t s = 0; s < stages; s++) {
@@ -74,14 +82,16 @@ static double run(const Pipeline *self) {
                     arrival = s + 1 < stages ? sent[1][s + 1][m] : sent[0][s][m];
                 if (isinf(arrival)) break;
                 double *to = iteration->pass == SCHEDULE_WEIGHTS ? &ignored : &sent[iteration->pass][s][m];
-                now[s] = take_iteration(&self->stages[s], iteration->pass, self->kind == SCHEDULE_ZB_H1,
-                                        now[s], arrival, to);
-                end = fmax(end, now[s]);
+                if (self->kind == SCHEDULE_ZB_2P && done[s] == 0)
+                    waited[s] = first_wait(&self->stages[s], arrival);
+                now[s] = take_iteration(&self->stages[s], iteration->pass,
+                                        schedule_splits_backward(self->kind), now[s], arrival, to);
+                end = fmax(end, now[s] - waited[s]);
             }
     }
     for (int32_t s = 0; s < stages; s++) {
         assert_int_equal(done[s], count);
-        end = fmax(end, now[s] + self->stages[s].of[PATH_BACKWARD][BOUND_AFTER]);
+        end = fmax(end, now[s] - waited[s] + self->stages[s].of[PATH_BACKWARD][BOUND_AFTER]);
     }
     arena_free(&arena);
     return end;
@@ -114,10 +124,12 @@ static double longest_path(const Pipeline *self, uint32_t kinds) {
     return longest;
 }
 
+#define FOLLOWING (1u << PATH_PERIOD | 1u << PATH_RETURN)
 static const uint32_t every_kind[SCHEDULE_KINDS] = {[SCHEDULE_GPIPE] = (1u << PATH_KINDS) - 1,
                                                     [SCHEDULE_1F1B] = (1u << PATH_KINDS) - 1,
                                                     [SCHEDULE_ZB_H1] = 1u << PATH_WORK | 1u << PATH_WEIGHTS |
-                                                                       1u << PATH_STAYS};
+                                                                       1u << PATH_STAYS | FOLLOWING,
+                                                    [SCHEDULE_ZB_2P] = 1u << PATH_WORK | FOLLOWING};
 
 static double random_seconds(Random *rng) {
     double most = random_below(rng, 3) == 0 ? 0 : random_below(rng, 4) == 0 ? 10 : 1;
@@ -130,8 +142,8 @@ static void test_no_random_pipeline_is_quicker(void **state) {
     random_seed(&rng, 1);
     int32_t count = sample_of(200000, 1000);
     for (int32_t k = 0; k < count; k++) {
-        static const ScheduleKind kinds[] = {SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_ZB_H1};
-        Pipeline pipeline = {.kind = kinds[k % 3],
+        static const ScheduleKind kinds[] = {SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_ZB_H1, SCHEDULE_ZB_2P};
+        Pipeline pipeline = {.kind = kinds[k % 4],
                              .stage_count = 1 + (int32_t)random_below(&rng, MOST_STAGES),
                              .iterations = 1 + (int32_t)random_below(&rng, 12)};
         for (int32_t s = 0; s < pipeline.stage_count; s++) {
@@ -155,19 +167,20 @@ static void test_no_random_pipeline_is_quicker(void **state) {
 /* With equal stages some path is the step. */
 static void test_equal_stages_reach_their_bound(void **state) {
     (void)state;
-    static const ScheduleKind kinds[] = {SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_ZB_H1};
-    for (int32_t k = 0; k < 3; k++)
-        for (int32_t stages = 1; stages <= MOST_STAGES; stages++)
-            for (int32_t iterations = kinds[k] == SCHEDULE_ZB_H1 ? stages : 1; iterations <= 12;
-                 iterations++) {
+    static const ScheduleKind kinds[] = {SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_ZB_H1, SCHEDULE_ZB_2P};
+    for (int32_t k = 0; k < 4; k++)
+        for (int32_t stages = 1; stages <= MOST_STAGES; stages++) {
+            const int32_t least[] = {1, 1, stages, 2 * stages - 1};
+            for (int32_t iterations = least[k]; iterations <= 16; iterations++) {
                 Pipeline pipeline = {.kind = kinds[k], .stage_count = stages, .iterations = iterations};
                 for (int32_t s = 0; s < stages; s++)
-                    pipeline.stages[s] =
-                        (Stage){.of = {[PATH_FORWARD][BOUND_BETWEEN] = 3,
-                                       [PATH_BACKWARD][BOUND_BETWEEN] = 4,
-                                       [PATH_BACKWARD][BOUND_BEHIND] = kinds[k] == SCHEDULE_ZB_H1 ? 2 : 0}};
+                    pipeline.stages[s] = (Stage){
+                        .of = {[PATH_FORWARD][BOUND_BETWEEN] = 3,
+                               [PATH_BACKWARD][BOUND_BETWEEN] = 4,
+                               [PATH_BACKWARD][BOUND_BEHIND] = schedule_splits_backward(kinds[k]) ? 2 : 0}};
                 assert_float_equal(longest_path(&pipeline, every_kind[kinds[k]]), run(&pipeline), 1e-9);
             }
+        }
 }
 
 /* ---- work in pipelines ---- */
@@ -368,7 +381,7 @@ static double bound_of(const BoundWork *work, const Cluster *cluster, int32_t it
 /* Every pipeline that does some work takes at least as long as the bound of that work. */
 static void test_no_pipeline_of_work_is_quicker(void **state) {
     (void)state;
-    static const ScheduleKind kinds[] = {SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_ZB_H1};
+    static const ScheduleKind kinds[] = {SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_ZB_H1, SCHEDULE_ZB_2P};
     Arena arena = {0};
     Cluster *cluster;
     AmError error = {0};
@@ -385,21 +398,24 @@ static void test_no_pipeline_of_work_is_quicker(void **state) {
         int32_t stages = pipeline.stage_count, iterations = pipeline.iterations;
         double of_1f1b = bound_of(&work, cluster, iterations, stages, SCHEDULE_1F1B);
         double of_all = bound_of(&work, cluster, iterations, stages, SCHEDULE_ZB_H1);
-        Cuts best[3];
-        double least[3] = {INFINITY, INFINITY, INFINITY};
-        for (int32_t n = 0; n < 150; n++) {
-            Cuts cuts, *near = &best[n % 3];
-            if (!make_cuts(&cuts, n > 30 && isfinite(least[n % 3]) ? near : NULL, &work, stages, &rng))
+        double of_next = bound_of(&work, cluster, iterations, stages, SCHEDULE_ZB_2P);
+        Cuts best[4];
+        double least[4] = {INFINITY, INFINITY, INFINITY, INFINITY};
+        for (int32_t n = 0; n < 200; n++) {
+            Cuts cuts, *near = &best[n % 4];
+            if (!make_cuts(&cuts, n > 40 && isfinite(least[n % 4]) ? near : NULL, &work, stages, &rng))
                 continue;
-            pipeline.kind = kinds[n % 3];
+            pipeline.kind = kinds[n % 4];
             fill_stages(&pipeline, &work, &cuts, cluster_device_type(cluster, 0), &rng);
-            double seconds = run(&pipeline),
-                   bound = pipeline.kind == SCHEDULE_ZB_H1 ? of_all : fmax(of_1f1b, of_all);
+            double seconds = run(&pipeline), bound = of_next;
+            if (pipeline.kind != SCHEDULE_ZB_2P) bound = fmax(bound, of_all);
+            if (pipeline.kind == SCHEDULE_GPIPE || pipeline.kind == SCHEDULE_1F1B)
+                bound = fmax(bound, of_1f1b);
             if (bound > seconds * (1 + 1e-6))
                 fail_msg("work %d, %s, %d stages, %d micro-batches: %g s, the bound is %g s", k,
                          schedule_kind_name(pipeline.kind), stages, iterations, seconds, bound);
-            if (seconds < least[n % 3]) {
-                least[n % 3] = seconds;
+            if (seconds < least[n % 4]) {
+                least[n % 4] = seconds;
                 *near = cuts;
             }
             tried++;
