@@ -123,14 +123,6 @@ static AmStatus find_parts(StrategyParts *parts, Arena *arena, const PlanContext
     return layer_modules_save(&parts->recompute, arena, primary, &spans, strategy->recomputed_modules, error);
 }
 
-/* Adds a range of the parts to a stage, with the operators that are saved in it. */
-static void add_range(PlanRecomputation *own, const PlanRecomputation *all, int32_t r) {
-    memcpy(own->ranges[own->range_count++], all->ranges[r], sizeof *all->ranges);
-    for (int32_t k = 0; k < all->saved_count; k++)
-        if (all->saved[k] >= all->ranges[r][0] && all->saved[k] < all->ranges[r][1])
-            own->saved[own->saved_count++] = all->saved[k];
-}
-
 /* Gives each stage the ranges of its chunks. */
 static AmStatus set_recomputation(PlanStage *stages, Arena *arena, const StrategyParts *parts,
                                   int32_t stage_count, AmError *error) {
@@ -141,8 +133,14 @@ static AmStatus set_recomputation(PlanStage *stages, Arena *arena, const Strateg
             .saved = ARENA_ARRAY(arena, int32_t, parts->recompute.saved_count + 1)};
         if (arena->failed) return am_fail_memory(error, parts->recompute.range_count);
         for (int32_t p = s; p < parts->count; p += stage_count)
-            for (int32_t r = parts->first_range[p]; r < parts->first_range[p + 1]; r++)
-                add_range(own, &parts->recompute, r);
+            for (int32_t r = parts->first_range[p]; r < parts->first_range[p + 1]; r++) {
+                memcpy(own->ranges[own->range_count++], parts->recompute.ranges[r],
+                       sizeof *parts->recompute.ranges);
+                for (int32_t k = 0; k < parts->recompute.saved_count; k++)
+                    if (parts->recompute.saved[k] >= parts->recompute.ranges[r][0] &&
+                        parts->recompute.saved[k] < parts->recompute.ranges[r][1])
+                        own->saved[own->saved_count++] = parts->recompute.saved[k];
+            }
     }
     return AM_OK;
 }

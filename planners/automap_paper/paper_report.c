@@ -54,15 +54,6 @@ json_t *paper_report_to_json(const PaperReport *report, const PlanContext *conte
     return object;
 }
 
-static void print_partition(Text *text, const PaperPartitionReport *report, PlanSpace space) {
-    const char *what = space == SPACE_DATA ? "data inputs" : "weights";
-    text_append(text, "paper   %d of %d dimensions of %d %s partitioned over %d devices, reward %.1f\n",
-                report->partitioned, report->dimension_count, report->variable_count, what, report->axis_size,
-                report->reward);
-    text_append(text, "maximum %s%d, found without the search\n", report->is_exact ? "" : "at least ",
-                report->maximum);
-}
-
 static void print_pipeline(Text *text, const PaperPipelineReport *report) {
     text_append(text, "paper   device cuts (");
     for (int32_t k = 0; k < report->cut_count; k++)
@@ -88,7 +79,15 @@ static void print_pipeline(Text *text, const PaperPipelineReport *report) {
 void paper_report_print(Text *text, const PaperReport *report) {
     const PaperLearning *learning = &report->learning;
     if (report->space == SPACE_PIPELINE) print_pipeline(text, &report->pipeline);
-    else print_partition(text, &report->partition, report->space);
+    else {
+        const char *what = report->space == SPACE_DATA ? "data inputs" : "weights";
+        text_append(text, "paper   %d of %d dimensions of %d %s partitioned over %d devices, reward %.1f\n",
+                    report->partition.partitioned, report->partition.dimension_count,
+                    report->partition.variable_count, what, report->partition.axis_size,
+                    report->partition.reward);
+        text_append(text, "maximum %s%d, found without the search\n",
+                    report->partition.is_exact ? "" : "at least ", report->partition.maximum);
+    }
     text_append(text, "dqn     %lld episodes, %lld steps, %lld %s, in ", (long long)learning->episodes,
                 (long long)learning->steps, (long long)report->failures,
                 report->space == SPACE_PIPELINE ? "out of memory" : "conflicts");

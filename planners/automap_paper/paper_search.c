@@ -23,16 +23,6 @@ typedef struct PaperSearch {
 
 /* ---- meshes ---- */
 
-static AmStatus server_devices(const Cluster *cluster, int32_t *devices, AmError *error) {
-    *devices = cluster->servers[0].device_count;
-    for (int32_t s = 1; s < cluster->server_count; s++)
-        if (cluster->servers[s].device_count != *devices)
-            return am_fail(error, AM_ERROR_USAGE, "",
-                           "--objective paper: the servers of cluster %s have different numbers of devices",
-                           cluster->name);
-    return AM_OK;
-}
-
 /* Finds the mesh of a stage on all devices, whose last axis is the one to decide about. */
 static AmStatus find_mesh(const PaperSearch *self, Mesh *mesh, AmError *error) {
     const SearchRequest *request = self->scope->request;
@@ -45,7 +35,15 @@ static AmStatus find_mesh(const PaperSearch *self, Mesh *mesh, AmError *error) {
         return AM_OK;
     }
     int32_t inside = cluster->device_count;
-    if (self->scope->kind == SPACE_OPERATOR) TRY(server_devices(cluster, &inside, error));
+    if (self->scope->kind == SPACE_OPERATOR) {
+        inside = cluster->servers[0].device_count;
+        for (int32_t s = 1; s < cluster->server_count; s++)
+            if (cluster->servers[s].device_count != inside)
+                return am_fail(
+                    error, AM_ERROR_USAGE, "",
+                    "--objective paper: the servers of cluster %s have different numbers of devices",
+                    cluster->name);
+    }
     *mesh = (Mesh){.device_count = cluster->device_count};
     if (inside < cluster->device_count)
         mesh->axes[mesh->axis_count++] = (MeshAxis){.name = "data", .size = cluster->device_count / inside};
@@ -172,16 +170,6 @@ static AmStatus search_partition(PaperSearch *self, AmError *error) {
 
 /* ---- pipelines ---- */
 
-static AmStatus count_micro_batches(const PaperSearch *self, int32_t *micro_batches, AmError *error) {
-    int64_t batch = micro_batches_limit(self->primary), count = self->scope->micro_batches;
-    if (count == 0) count = batch / PAPER_MICRO_BATCH;
-    if (count < 1) count = 1;
-    *micro_batches = (int32_t)count;
-    if (count <= batch && batch % count == 0 && count <= MICRO_BATCHES_MOST) return AM_OK;
-    return am_fail(error, AM_ERROR_USAGE, "", "a batch of %lld makes no %lld equal micro-batches",
-                   (long long)batch, (long long)count);
-}
-
 static AmStatus report_cuts(PaperSearch *self, const PaperPipeline *pipeline, AmError *error) {
     PaperReport *report = self->report;
     const PaperChain *chain = pipeline->chain;
@@ -248,7 +236,13 @@ static AmStatus search_pipeline(PaperSearch *self, AmError *error) {
     PaperReport *report = self->report;
     PaperChain *chain;
     PaperPipeline *pipeline;
-    TRY(count_micro_batches(self, &report->pipeline.micro_batches, error));
+    int64_t batch = micro_batches_limit(self->primary), count = self->scope->micro_batches;
+    if (count == 0) count = batch / PAPER_MICRO_BATCH;
+    if (count < 1) count = 1;
+    report->pipeline.micro_batches = (int32_t)count;
+    if (count > batch || batch % count != 0 || count > MICRO_BATCHES_MOST)
+        return am_fail(error, AM_ERROR_USAGE, "", "a batch of %lld makes no %lld equal micro-batches",
+                       (long long)batch, (long long)count);
     if (scope->request->space.mesh)
         return am_fail(error, AM_ERROR_USAGE, "",
                        "--objective paper deals devices to stages by their arithmetic: no --mesh");

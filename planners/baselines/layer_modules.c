@@ -135,17 +135,6 @@ static AmStatus add_modules(Finder *self, const Layer *layer, uint32_t modules) 
     return AM_OK;
 }
 
-/* Marks the operators whose values the backward pass or a recomputed operator reads. */
-static void find_needed(Finder *self, bool *is_needed) {
-    for (int32_t i = 0; i < self->primary->rules->entry_count; i++) {
-        IrPhase phase = self->primary->roles->phases[i];
-        const IrInstruction *instruction = ir_instruction(self->primary->canonical, i);
-        bool reads = phase == IR_PHASE_BACKWARD || phase == IR_PHASE_RECOMPUTED || self->is_recomputed[i];
-        for (int32_t k = 0; reads && k < instruction->operand_count; k++)
-            is_needed[instruction->operands[k]] = true;
-    }
-}
-
 AmStatus layer_modules_save(PlanRecomputation *recompute, Arena *arena, const PlanContext *primary,
                             const LayerSpans *spans, uint32_t modules, AmError *error) {
     int32_t entry = primary->rules->entry_count;
@@ -165,7 +154,14 @@ AmStatus layer_modules_save(PlanRecomputation *recompute, Arena *arena, const Pl
     }
     for (int32_t i = 0; i < entry; i++)
         self.is_recomputed[i] |= plan_context_in_forward(primary, i) && stages_is_transparent(primary, i);
-    find_needed(&self, is_needed);
+    /* Operators whose values the backward pass or a recomputed operator reads. */
+    for (int32_t i = 0; i < self.primary->rules->entry_count; i++) {
+        IrPhase phase = self.primary->roles->phases[i];
+        const IrInstruction *instruction = ir_instruction(self.primary->canonical, i);
+        bool reads = phase == IR_PHASE_BACKWARD || phase == IR_PHASE_RECOMPUTED || self.is_recomputed[i];
+        for (int32_t k = 0; reads && k < instruction->operand_count; k++)
+            is_needed[instruction->operands[k]] = true;
+    }
     for (int32_t r = 0; r < recompute->range_count; r++)
         for (int32_t i = recompute->ranges[r][0]; i < recompute->ranges[r][1]; i++)
             if (recompute_covers(primary, i) && is_needed[i] && !self.is_recomputed[i])

@@ -84,20 +84,6 @@ static double memory_limit(const BoundMixedSpace *space) {
     return sum;
 }
 
-/* Sets the seconds r(o) m(o) of all operators, by label. */
-static void set_operators(MixedGraph *self, const LeastWork *work) {
-    for (int32_t n = 0; n < self->model->node_count; n++) {
-        ShardingGraphNode *node = &self->model->nodes[n];
-        if (node->is_tensor) continue;
-        float *seconds = ARENA_ARRAY(self->arena, float, node->label_count);
-        for (int32_t label = 0; seconds && label < node->label_count; label++) {
-            double part, copies = copies_of_label(self, node->instruction, label, &part);
-            seconds[label] = (float)(work->seconds[n] * copies * part);
-        }
-        node->seconds = seconds;
-    }
-}
-
 /* Sets g (r(p) b(p) - L) of all parameters for a price g of a byte: a kept one pays for its copies, and gets
  * its part of the price of all memory. */
 static void set_parameters(MixedGraph *self, double byte_price) {
@@ -128,7 +114,19 @@ static AmStatus create_graph(MixedGraph *self, Arena *arena, const BoundMixedSpa
     TRY(sharding_graph_create_mixed(&self->model, arena, space->context, mesh, space->cluster,
                                     space->meshes->devices, error));
     if (self->model && self->model->node_count != work->count) self->model = NULL;
-    if (self->model) set_operators(self, work);
+    if (self->model) {
+        /* The seconds r(o) m(o) of all operators, by label. */
+        for (int32_t n = 0; n < self->model->node_count; n++) {
+            ShardingGraphNode *node = &self->model->nodes[n];
+            if (node->is_tensor) continue;
+            float *seconds = ARENA_ARRAY(self->arena, float, node->label_count);
+            for (int32_t label = 0; seconds && label < node->label_count; label++) {
+                double part, copies = copies_of_label(self, node->instruction, label, &part);
+                seconds[label] = (float)(work->seconds[n] * copies * part);
+            }
+            node->seconds = seconds;
+        }
+    }
     return arena->failed ? am_fail_memory(error, work->count) : AM_OK;
 }
 

@@ -81,15 +81,6 @@ static void try_ends(ChainTable *table, int32_t left, int32_t unit, int32_t unit
     }
 }
 
-static void follow(const ChainTable *table, int32_t stages, ChainPlan *plan) {
-    *plan = (ChainPlan){.stages = stages};
-    for (int32_t s = 0; s < stages; s++) {
-        const Cell *here = cell(table, stages - s, plan->units[s], plan->places[s]);
-        plan->places[s + 1] = here->place;
-        plan->units[s + 1] = here->unit;
-    }
-}
-
 AmStatus chain_exact(ChainExact *result, const ChainProblem *problem, bool any_stages, AmError *error) {
     Arena arena = {0};
     AmStatus status = AM_OK;
@@ -119,7 +110,12 @@ AmStatus chain_exact(ChainExact *result, const ChainProblem *problem, bool any_s
         double length = is_start ? cell(&table, left, 0, 0)->length : INFINITY;
         if (!(length < result->length)) continue;
         result->length = length;
-        follow(&table, left, &result->plan);
+        result->plan = (ChainPlan){.stages = left};
+        for (int32_t s = 0; s < left; s++) {
+            const Cell *here = cell(&table, left - s, result->plan.units[s], result->plan.places[s]);
+            result->plan.places[s + 1] = here->place;
+            result->plan.units[s + 1] = here->unit;
+        }
     }
     result->stages = table.priced;
 fail:

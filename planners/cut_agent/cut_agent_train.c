@@ -86,17 +86,6 @@ static AmStatus read_checkpoint(Trainer *trainer, AmError *error) {
     return status;
 }
 
-static AmStatus begin_round(Trainer *trainer, Arena *arena, AmError *error) {
-    for (int32_t k = 0; k < CUT_AGENT_ROUND; k++) {
-        uint64_t index = (uint64_t)(trainer->head.done + k);
-        cut_agent_generate(&trainer->sets[k], trainer->head.seed, index, true);
-        random_seed(&trainer->randoms[k], random_at(trainer->head.seed, EXPLORING_STREAM, index));
-        trainer->exploring[k] = (int32_t)random_below(&trainer->randoms[k], trainer->sets[k].problem.stages);
-        TRY(cut_agent_reset(&trainer->batch.states[k], &trainer->sets[k].problem, arena, error));
-    }
-    return AM_OK;
-}
-
 /* Returns one of the candidates that are nearly as good as the best. */
 static int32_t explore_candidates(Trainer *trainer, int32_t k, int32_t best) {
     const double *lengths = trainer->lengths[k];
@@ -189,7 +178,15 @@ static AmStatus train_network(Trainer *trainer, AmError *error) {
             head->phase++;
             TRY(begin_phase(trainer, error));
         }
-        TRY(begin_round(trainer, &trainer->arena, error));
+        for (int32_t k = 0; k < CUT_AGENT_ROUND; k++) {
+            uint64_t index = (uint64_t)(trainer->head.done + k);
+            cut_agent_generate(&trainer->sets[k], trainer->head.seed, index, true);
+            random_seed(&trainer->randoms[k], random_at(trainer->head.seed, EXPLORING_STREAM, index));
+            trainer->exploring[k] =
+                (int32_t)random_below(&trainer->randoms[k], trainer->sets[k].problem.stages);
+            TRY(cut_agent_reset(&trainer->batch.states[k], &trainer->sets[k].problem, &trainer->arena,
+                                error));
+        }
         TRY(run_round(trainer, error));
         for (int32_t k = 0; k < CUT_AGENT_ROUND; k++) TRY(store_choices(trainer, k, error));
         agent_learn(trainer->agent, UPDATES_PER_ROUND);

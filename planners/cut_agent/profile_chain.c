@@ -100,38 +100,6 @@ static int compare_ranked(const void *a, const void *b) {
     return x->size != y->size ? x->size - y->size : x->set - y->set;
 }
 
-static AmStatus chain_of_downsets(Chain *chain, const Downsets *downsets, AmError *error) {
-    const ProfileGraph *graph = downsets->graph;
-    int32_t words = downsets->words;
-    Arena *arena = downsets->arena;
-    Ranked *ranked = ARENA_ARRAY(arena, Ranked, downsets->count);
-    uint64_t *sets = ARENA_ARRAY(arena, uint64_t, (int64_t)downsets->count * words);
-    if (!ranked || !sets) return am_fail_memory(error, (int64_t)downsets->count * words * 8);
-    TRY(chain_create(chain, arena, downsets->count - 1, error));
-    for (int32_t k = 0; k < downsets->count; k++) {
-        ranked[k].set = k;
-        for (int32_t n = 0; n < graph->node_count; n++) {
-            if (!has_node(downsets->sets + (int64_t)k * words, n)) continue;
-            ranked[k].work += graph->nodes[n].forward + graph->nodes[n].backward;
-            ranked[k].size++;
-        }
-    }
-    qsort(ranked, (size_t)downsets->count, sizeof(Ranked), compare_ranked);
-    for (int32_t place = 0; place < downsets->count; place++) {
-        uint64_t *set = sets + (int64_t)place * words;
-        memcpy(set, downsets->sets + (int64_t)ranked[place].set * words, 8 * (size_t)words);
-        for (int32_t n = 0; n < graph->node_count; n++) {
-            if (!has_node(set, n)) continue;
-            add_node(chain, place, &graph->nodes[n]);
-            if (!contains(set, downsets->users + (int64_t)n * words, words))
-                chain->activation[place] += graph->nodes[n].activation;
-        }
-    }
-    chain->sets = sets;
-    chain->words = words;
-    return AM_OK;
-}
-
 static AmStatus chain_in_a_row(Chain *chain, Arena *arena, const ProfileGraph *graph, AmError *error) {
     int32_t nodes = graph->node_count;
     int32_t *place_of = ARENA_ARRAY(arena, int32_t, nodes), *last_use = ARENA_ARRAY(arena, int32_t, nodes);
@@ -168,5 +136,31 @@ AmStatus profile_graph_chain(Chain *chain, const char **space, Arena *arena, con
     TRY(list_downsets(&downsets, error));
     if (downsets.is_too_large) return chain_in_a_row(chain, arena, graph, error);
     *space = "downsets";
-    return chain_of_downsets(chain, &downsets, error);
+    int32_t words = downsets.words;
+    Ranked *ranked = ARENA_ARRAY(arena, Ranked, downsets.count);
+    uint64_t *sets = ARENA_ARRAY(arena, uint64_t, (int64_t)downsets.count * words);
+    if (!ranked || !sets) return am_fail_memory(error, (int64_t)downsets.count * words * 8);
+    TRY(chain_create(chain, arena, downsets.count - 1, error));
+    for (int32_t k = 0; k < downsets.count; k++) {
+        ranked[k].set = k;
+        for (int32_t n = 0; n < graph->node_count; n++) {
+            if (!has_node(downsets.sets + (int64_t)k * words, n)) continue;
+            ranked[k].work += graph->nodes[n].forward + graph->nodes[n].backward;
+            ranked[k].size++;
+        }
+    }
+    qsort(ranked, (size_t)downsets.count, sizeof(Ranked), compare_ranked);
+    for (int32_t place = 0; place < downsets.count; place++) {
+        uint64_t *set = sets + (int64_t)place * words;
+        memcpy(set, downsets.sets + (int64_t)ranked[place].set * words, 8 * (size_t)words);
+        for (int32_t n = 0; n < graph->node_count; n++) {
+            if (!has_node(set, n)) continue;
+            add_node(chain, place, &graph->nodes[n]);
+            if (!contains(set, downsets.users + (int64_t)n * words, words))
+                chain->activation[place] += graph->nodes[n].activation;
+        }
+    }
+    chain->sets = sets;
+    chain->words = words;
+    return AM_OK;
 }

@@ -88,16 +88,6 @@ static AmStatus read_quotas(Lister *self, const SearchScope *scope) {
                    cluster->name);
 }
 
-static void rank_types(Lister *self) {
-    int32_t count = 0;
-    for (int32_t k = 0; k < self->cluster->device_count; k++) {
-        int32_t type = self->cluster->servers[self->cluster->server_of[self->order[k]]].type, at = 0;
-        while (at < count && self->ranking[at] != type) at++;
-        if (at == count && self->most[type] > 0) self->ranking[count++] = type;
-    }
-    for (; count < self->cluster->type_count; count++) self->ranking[count] = -1;
-}
-
 /* Leaves out the slowest type, the two slowest, and so on. */
 static AmStatus add_fast_types(Lister *self, int32_t *numbers) {
     memcpy(numbers, self->most, sizeof *numbers * (size_t)self->cluster->type_count);
@@ -217,7 +207,13 @@ AmStatus device_choices_list(DeviceChoices *choices, Arena *arena, const Cluster
         for (int32_t d = 0; d < cluster->device_count; d++) self.order[d] = d;
     else TRY(device_order_list(self.order, &choices->is_whole, cluster, error));
     TRY(read_quotas(&self, scope));
-    rank_types(&self);
+    int32_t count = 0; /* of the ranking: types by their first device in the order */
+    for (int32_t k = 0; k < self.cluster->device_count; k++) {
+        int32_t type = self.cluster->servers[self.cluster->server_of[self.order[k]]].type, at = 0;
+        while (at < count && self.ranking[at] != type) at++;
+        if (at == count && self.most[type] > 0) self.ranking[count++] = type;
+    }
+    for (; count < self.cluster->type_count; count++) self.ranking[count] = -1;
     TRY(add_choice(&self, self.most));
     keep_given_devices(&choices->choices[0], cluster, space->initial);
     choices->is_whole &= choices->choices[0].count == cluster->device_count;

@@ -112,7 +112,8 @@ static AmStatus write_sharding(const char **sharding, const Explainer *self, int
     return *sharding ? AM_OK : am_fail_memory(self->error, shape->rank);
 }
 
-static AmStatus list_transfers(Explainer *self) {
+AmStatus explain_cuts(Explainer *self) {
+    TRY(list_cuts(self));
     const Simulation *simulation = self->simulation;
     Explanation *result = self->result;
     result->transfers.of = ARENA_ARRAY(self->arena, ExplainedTransfer, simulation->value_count + 1);
@@ -141,18 +142,14 @@ static AmStatus list_transfers(Explainer *self) {
     return AM_OK;
 }
 
-AmStatus explain_cuts(Explainer *self) {
-    TRY(list_cuts(self));
-    return list_transfers(self);
-}
-
 /* ---- moves ---- */
 
-/* Makes the plan with the cut in another place. Ranges of the plan are the only ones that begin or end
- * there. */
-static AmStatus plan_with_cut(const Explainer *self, const ExplainedCut *cut, int32_t place, Plan **made) {
+static AmStatus add_move(Explainer *self, const ExplainedCut *cut, ExplainedMove *move, int32_t place) {
+    move->instruction = place;
+    name_place(self, place, &move->op_name, &move->source);
+    /* Ranges of the plan are the only ones that begin or end at the cut. */
     const Plan *given = self->plan;
-    Plan *plan = *made = ARENA_ARRAY(self->arena, Plan, 1);
+    Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
     PlanStage *stages = ARENA_ARRAY(self->arena, PlanStage, given->stage_count);
     if (!plan || !stages) return am_fail_memory(self->error, given->stage_count);
     memcpy(stages, given->stages, sizeof *stages * (size_t)given->stage_count);
@@ -168,26 +165,6 @@ static AmStatus plan_with_cut(const Explainer *self, const ExplainedCut *cut, in
     }
     *plan = *given;
     plan->stages = stages;
-    return AM_OK;
-}
-
-/* Finds the instructions between which a cut may lie so that the parts on both sides keep an operator. */
-static void find_room(const Explainer *self, const ExplainedCut *cut, int32_t *least, int32_t *most) {
-    for (int32_t side = 0; side < 2; side++) {
-        const PlanStage *stage = &self->plan->stages[cut->stages[side]];
-        for (int32_t r = 0; r < stage->range_count; r++) {
-            if (stage->ranges[r][1 - side] != cut->instruction) continue;
-            if (side == 0) *least = stage->ranges[r][0] + 1;
-            else *most = stage->ranges[r][1] - 1;
-        }
-    }
-}
-
-static AmStatus add_move(Explainer *self, const ExplainedCut *cut, ExplainedMove *move, int32_t place) {
-    Plan *plan;
-    move->instruction = place;
-    name_place(self, place, &move->op_name, &move->source);
-    TRY(plan_with_cut(self, cut, place, &plan));
     return explain_add_change(self, plan, &move->change);
 }
 
@@ -195,7 +172,15 @@ AmStatus explain_moves(Explainer *self, const int32_t *places, int32_t count) {
     for (int32_t c = 0; c < self->result->cuts.count; c++) {
         ExplainedCut *cut = &self->result->cuts.of[c];
         int32_t earlier = -1, later = -1, least = 0, most = -1;
-        find_room(self, cut, &least, &most);
+        /* A cut may lie between these, so that the parts on both sides keep an operator. */
+        for (int32_t side = 0; side < 2; side++) {
+            const PlanStage *stage = &self->plan->stages[cut->stages[side]];
+            for (int32_t r = 0; r < stage->range_count; r++) {
+                if (stage->ranges[r][1 - side] != cut->instruction) continue;
+                if (side == 0) least = stage->ranges[r][0] + 1;
+                else most = stage->ranges[r][1] - 1;
+            }
+        }
         for (int32_t k = 0; k < count; k++) {
             if (places[k] < least || places[k] > most) continue;
             if (places[k] < cut->instruction) earlier = places[k];

@@ -167,15 +167,6 @@ static AmStatus plan_without(const Plan **made, Arena *arena, const void *data, 
     return AM_OK;
 }
 
-static AmStatus add_changes(const Lister *self) {
-    Explainer *explainer = self->explainer;
-    Explanation *result = explainer->result;
-    TRY(explain_add_made(explainer, plan_without, self, -1, &result->overrides.without));
-    for (int32_t row = 0; row < result->overrides.count; row++)
-        TRY(explain_add_made(explainer, plan_without, self, row, &result->overrides.of[row].without));
-    return AM_OK;
-}
-
 /* Assigns each stage with overrides by its axis priorities alone. */
 static AmStatus assign_without_overrides(const Lister *self) {
     const Explainer *explainer = self->explainer;
@@ -212,5 +203,9 @@ AmStatus explain_overrides(Explainer *explainer) {
     if (arena->failed) return am_fail_memory(explainer->error, count);
     TRY(assign_without_overrides(self));
     list_rows(self, numbers);
-    return add_changes(self);
+    Explanation *result = explainer->result;
+    TRY(explain_add_made(explainer, plan_without, self, -1, &result->overrides.without));
+    for (int32_t row = 0; row < result->overrides.count; row++)
+        TRY(explain_add_made(explainer, plan_without, self, row, &result->overrides.of[row].without));
+    return AM_OK;
 }

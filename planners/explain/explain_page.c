@@ -87,16 +87,6 @@ static int by_seconds(const void *a, const void *b) {
     return strcmp(first->name, second->name);
 }
 
-static void append_bar(Text *text, const Bar *bar, double longest, double step) {
-    text_append_string(text, "<tr><td>");
-    html_append(text, bar->name);
-    text_append_string(text, "</td><td class=\"number\">");
-    text_append_seconds(text, bar->seconds);
-    text_append(text, "</td><td class=\"number\">%.2f</td><td class=\"bars\">", bar->seconds / step);
-    text_append(text, "<div class=\"bar %s\" style=\"width:%.2f%%\"></div></td></tr>\n", bar->class,
-                100 * bar->seconds / longest);
-}
-
 void explain_page_comparison(Text *text, const Explanation *explanation, const ExplainPage *page) {
     const Plan *plan = page->plan;
     json_t *baselines = json_object_get(plan->settings, "baselines");
@@ -124,8 +114,16 @@ void explain_page_comparison(Text *text, const Explanation *explanation, const E
                        "</p>\n<table class=\"compared\">\n<tr><th>plan</th><th class=\"number\">step</th>"
                        "<th class=\"number\">relative</th>"
                        "<th></th></tr>\n");
-    for (size_t k = 0; k < count; k++)
-        append_bar(text, &bars[k], bars[count - 1].seconds, explanation->plan.step_seconds);
+    for (size_t k = 0; k < count; k++) {
+        text_append_string(text, "<tr><td>");
+        html_append(text, bars[k].name);
+        text_append_string(text, "</td><td class=\"number\">");
+        text_append_seconds(text, bars[k].seconds);
+        text_append(text, "</td><td class=\"number\">%.2f</td><td class=\"bars\">",
+                    bars[k].seconds / explanation->plan.step_seconds);
+        text_append(text, "<div class=\"bar %s\" style=\"width:%.2f%%\"></div></td></tr>\n", bars[k].class,
+                    100 * bars[k].seconds / bars[count - 1].seconds);
+    }
     text_append_string(text, "</table>\n");
     free(bars);
 }

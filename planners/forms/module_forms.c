@@ -74,13 +74,6 @@ static AmStatus undo_recomputation(PlanContext **form, PlanContext **recomputing
     return AM_OK;
 }
 
-/* Returns whether the search chooses between separate and fused attention. */
-static bool attention_is_free(const FormFinder *self) {
-    return self->scope->request->forms.attention == ATTENTION_AUTO &&
-           !target_is_xla(self->scope->request->constraints.target) &&
-           self->scope->request->objective != OBJECTIVE_PAPER && !self->scope->request->forms.keeps_shardings;
-}
-
 /* Fuses attention if the request says so. */
 static AmStatus fuse_attention(PlanContext **form, const FormFinder *self, AmError *error) {
     if (self->scope->request->forms.attention != ATTENTION_FUSED) return AM_OK;
@@ -133,7 +126,10 @@ AmStatus module_forms_find(ModuleForms *forms, PlanContext *module, const Cluste
     TRY(undo_recomputation(&chosen, &recomputing, &self, error));
     bool recomputes_first = recomputing && sample_is_wanted(recomputing), has_loops, recomputes;
     PlanContext *attended[] = {chosen, recomputing}, *others[] = {NULL, NULL};
-    bool is_chosen = attention_is_free(&self);
+    bool is_chosen = self.scope->request->forms.attention == ATTENTION_AUTO &&
+                     !target_is_xla(self.scope->request->constraints.target) &&
+                     self.scope->request->objective != OBJECTIVE_PAPER &&
+                     !self.scope->request->forms.keeps_shardings;
     TRY(fuse_attention(&attended[0], &self, error));
     if (is_chosen) /* also for the first form that is searched */
         TRY(attention_choose_all(attended, others, recomputes_first ? 2 : 1, cluster, error));

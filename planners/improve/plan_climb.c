@@ -32,8 +32,10 @@ int64_t plan_climb_reserve(const SearchScope *scope, int64_t evaluations) {
     return part < MOST ? part : MOST;
 }
 
-/* Finds the places of cuts once for all plans; none where the module has no units. */
-static AmStatus find_places(PlanClimb *self, Arena *arena, AmError *error) {
+AmStatus plan_climb_open(PlanClimb *self, Arena *arena, AmError *error) {
+    self->budget.is_cut = stop_wanted(&self->budget.stop);
+    self->memo.arena = arena;
+    if (self->budget.is_cut || self->places) return AM_OK;
     const SearchRequest *request = self->scope->request;
     ProblemSettings settings = problem_settings(SPACE_AUTO, request->constraints.memory_fraction);
     settings.constraints.offloads_optimizer = request->constraints.offloads_optimizer;
@@ -52,13 +54,6 @@ static AmStatus find_places(PlanClimb *self, Arena *arena, AmError *error) {
     self->places = places;
     self->place_count = count;
     return AM_OK;
-}
-
-AmStatus plan_climb_open(PlanClimb *self, Arena *arena, AmError *error) {
-    self->budget.is_cut = stop_wanted(&self->budget.stop);
-    self->memo.arena = arena;
-    if (self->budget.is_cut || self->places) return AM_OK;
-    return find_places(self, arena, error);
 }
 
 void plan_climb_close(PlanClimb *self) {

@@ -382,12 +382,6 @@ static double most_seconds(const ShareClimb *self) {
     return isfinite(most) ? most : 0;
 }
 
-/* Returns whether other shares on this axis than the first balanced ones cannot come near the rival. */
-static bool is_hopeless(const ShareClimb *self, const Plan *balanced) {
-    double rival = self->search->rival_seconds;
-    return rival > 0 && balanced->predicted_step_seconds > HOPELESS * rival;
-}
-
 static bool may_go_on(const ShareClimb *self, int32_t count) {
     return self->evaluations + count <= self->search->most && !stop_wanted(self->search->stop);
 }
@@ -420,7 +414,9 @@ static AmStatus balance_stages(ShareClimb *self, const Plan *of, double ***balan
         TRY(run_batch(self, 1, of, &plan, error));
         if (!plan) return AM_OK;
         take_if_better(self, plan, &self->batch[0].fit);
-        if (is_hopeless(self, plan)) {
+        /* Other shares on this axis than the first balanced ones cannot come near the rival. */
+        double rival = self->search->rival_seconds;
+        if (rival > 0 && plan->predicted_step_seconds > HOPELESS * rival) {
             *balanced = NULL;
             return AM_OK;
         }

@@ -97,17 +97,6 @@ AmStatus pipeline_changes_list(PipelineChange *changes, int32_t most, int32_t *c
 
 /* ---- chunks ---- */
 
-/* Returns the checkpoint, from `least` on, whose work done is nearest to `wanted`; -1: none before the
- * end. */
-static int32_t nearest_checkpoint(const LayerCosts *costs, const double *done, double wanted, int32_t least) {
-    int32_t best = -1;
-    for (int32_t u = least; u < costs->units.count; u++) {
-        if (!costs->checkpoints.is_at[u]) continue;
-        if (best < 0 || fabs(done[u] - wanted) < fabs(done[best] - wanted)) best = u;
-    }
-    return best;
-}
-
 bool pipeline_chunks_find(PipelineChunks *chunks, const StageModel *own, const PipelineLayout *pipeline,
                           int32_t count) {
     const StageModel *model = stage_model_of(own, pipeline);
@@ -126,7 +115,12 @@ bool pipeline_chunks_find(PipelineChunks *chunks, const StageModel *own, const P
     for (int32_t p = 0; found && p < parts - 1; p++) {
         const StageLayout *stage = &pipeline->stages[p % stages];
         wanted += (done[stage->end_unit] - done[stage->first_unit]) / count;
-        int32_t cut = nearest_checkpoint(costs, done, wanted, chunks->units[p] + 1);
+        /* The checkpoint whose work done is nearest to `wanted`; -1: none before the end. */
+        int32_t cut = -1;
+        for (int32_t u = chunks->units[p] + 1; u < costs->units.count; u++) {
+            if (!costs->checkpoints.is_at[u]) continue;
+            if (cut < 0 || fabs(done[u] - wanted) < fabs(done[cut] - wanted)) cut = u;
+        }
         found = cut >= 0;
         chunks->units[p + 1] = cut;
     }

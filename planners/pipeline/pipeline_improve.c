@@ -10,37 +10,30 @@
 #include "planners/pipeline/pipeline_changes.h"
 #include "planners/pipeline/stage_model.h"
 
-/* Moves the cuts of the best candidates, and writes at most PIPELINE_BATCH new pipelines. Returns their
- * number. */
-static int32_t propose_cuts(PipelineCandidates *self, bool *is_settled, PipelineLayout *proposed) {
-    int32_t count = 0;
-    while (count < PIPELINE_BATCH) {
-        int32_t best = -1;
-        for (int32_t k = 0; k < self->priced_count; k++)
-            if (!is_settled[k] && !self->priced[k]->given && !self->priced[k]->is_strict &&
-                (best < 0 || pipeline_is_before(self->priced[k], self->priced[best])))
-                best = k;
-        if (best < 0 || !self->priced[best]->plan) break;
-        const PipelineCandidate *candidate = self->priced[best];
-        PipelineLayout *pipeline = &proposed[count];
-        PipelineScales scales;
-        is_settled[best] = true;
-        *pipeline = candidate->pipeline;
-        pipeline->origin = PLAN_ORIGIN_IMPROVEMENT;
-        pipeline_scales(&scales, self->model, pipeline, candidate->seconds, candidate->busy,
-                        candidate->peak_bytes);
-        if (!pipeline_balance(self->model, pipeline, &scales) || pipeline_was_priced(self, pipeline))
-            continue;
-        if (count == 1 && pipeline_same_layout(&proposed[0], pipeline)) continue;
-        count++;
-    }
-    return count;
-}
-
 AmStatus pipeline_move_cuts(PipelineCandidates *self, int64_t last, AmError *error) {
     PipelineLayout proposed[PIPELINE_BATCH];
     while (!pipeline_must_stop(self) && self->priced_count + PIPELINE_BATCH <= last) {
-        int32_t count = propose_cuts(self, self->is_settled, proposed);
+        int32_t count = 0;
+        while (count < PIPELINE_BATCH) {
+            int32_t best = -1;
+            for (int32_t k = 0; k < self->priced_count; k++)
+                if (!self->is_settled[k] && !self->priced[k]->given && !self->priced[k]->is_strict &&
+                    (best < 0 || pipeline_is_before(self->priced[k], self->priced[best])))
+                    best = k;
+            if (best < 0 || !self->priced[best]->plan) break;
+            const PipelineCandidate *candidate = self->priced[best];
+            PipelineLayout *pipeline = &proposed[count];
+            PipelineScales scales;
+            self->is_settled[best] = true;
+            *pipeline = candidate->pipeline;
+            pipeline->origin = PLAN_ORIGIN_IMPROVEMENT;
+            pipeline_scales(&scales, self->model, pipeline, candidate->seconds, candidate->busy,
+                            candidate->peak_bytes);
+            if (!pipeline_balance(self->model, pipeline, &scales) || pipeline_was_priced(self, pipeline))
+                continue;
+            if (count == 1 && pipeline_same_layout(&proposed[0], pipeline)) continue;
+            count++;
+        }
         if (count == 0) break;
         TRY(pipeline_price_layouts(self, proposed, count, error));
     }
@@ -172,34 +165,6 @@ static bool was_changed_so(const PipelineCandidates *self, const PipelineCandida
     return false;
 }
 
-/* Lists the changes of a candidate that were not priced yet. */
-static AmStatus list_changed(PipelineCandidates *self, const PipelineCandidate *from,
-                             PipelineCandidate **candidates, int32_t *count, int64_t most, AmError *error) {
-    Arena *arena = self->plans.arena;
-    PipelineChange *changes = ARENA_ARRAY(arena, PipelineChange, PIPELINE_MOST_PRICED);
-    int32_t change_count, stages = from->pipeline.stage_count;
-    *candidates = ARENA_ARRAY(arena, PipelineCandidate, most);
-    *count = 0;
-    if (arena->failed) return am_fail_memory(error, most);
-    TRY(pipeline_changes_list(changes, PIPELINE_MOST_PRICED, &change_count, &self->plans, from, error));
-    for (int32_t k = 0; k < change_count && *count < most; k++) {
-        AxisPlan *axis_plans = ARENA_ARRAY(arena, AxisPlan, stages);
-        if (!axis_plans) return am_fail_memory(error, stages);
-        memcpy(axis_plans, from->axis_plans, sizeof *axis_plans * (size_t)stages);
-        axis_plans[changes[k].stage] = changes[k].axis_plan;
-        PipelineCandidate changed = {.pipeline = from->pipeline,
-                                     .origin = PLAN_ORIGIN_IMPROVEMENT,
-                                     .schedule = from->schedule,
-                                     .is_strict = true,
-                                     .is_apart = true,
-                                     .chunks = from->chunks,
-                                     .cuts = from->cuts,
-                                     .axis_plans = axis_plans};
-        if (!was_changed_so(self, &changed)) (*candidates)[(*count)++] = changed;
-    }
-    return AM_OK;
-}
-
 /* A climb over the changes of the axis priorities of a candidate's stages. */
 typedef struct Polish {
     PipelineCandidates *candidates;
@@ -217,7 +182,30 @@ static bool polish_is_over(void *user) {
 static AmStatus polish_list(void *user, int32_t *count, AmError *error) {
     Polish *self = user;
     int64_t most = self->last - self->candidates->priced_count;
-    return list_changed(self->candidates, self->from, &self->changes, count, most, error);
+    Arena *arena = self->candidates->plans.arena;
+    PipelineChange *changes = ARENA_ARRAY(arena, PipelineChange, PIPELINE_MOST_PRICED);
+    int32_t change_count, stage_count = self->from->pipeline.stage_count;
+    self->changes = ARENA_ARRAY(arena, PipelineCandidate, most);
+    *count = 0;
+    if (arena->failed) return am_fail_memory(error, most);
+    TRY(pipeline_changes_list(changes, PIPELINE_MOST_PRICED, &change_count, &self->candidates->plans,
+                              self->from, error));
+    for (int32_t k = 0; k < change_count && *count < most; k++) {
+        AxisPlan *axis_plans = ARENA_ARRAY(arena, AxisPlan, stage_count);
+        if (!axis_plans) return am_fail_memory(error, stage_count);
+        memcpy(axis_plans, self->from->axis_plans, sizeof *axis_plans * (size_t)stage_count);
+        axis_plans[changes[k].stage] = changes[k].axis_plan;
+        PipelineCandidate changed = {.pipeline = self->from->pipeline,
+                                     .origin = PLAN_ORIGIN_IMPROVEMENT,
+                                     .schedule = self->from->schedule,
+                                     .is_strict = true,
+                                     .is_apart = true,
+                                     .chunks = self->from->chunks,
+                                     .cuts = self->from->cuts,
+                                     .axis_plans = axis_plans};
+        if (!was_changed_so(self->candidates, &changed)) self->changes[(*count)++] = changed;
+    }
+    return AM_OK;
 }
 
 static AmStatus polish_make(void *user, int32_t move, ClimbMove *made, AmError *error) {

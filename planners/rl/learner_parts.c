@@ -30,17 +30,6 @@ static int32_t value_of(const AgentSettings *settings, LearnerPart part) {
     }
 }
 
-static void set(AgentSettings *settings, LearnerPart part, int32_t value) {
-    switch (part) {
-    case LEARNER_DOUBLE: settings->double_q = value; break;
-    case LEARNER_DUELING: settings->dueling = value; break;
-    case LEARNER_PRIORITIZED: settings->alpha = value ? USUAL_ALPHA : 0; break;
-    case LEARNER_N_STEP: settings->n_step = value; break;
-    case LEARNER_NOISY: settings->noisy = value; break;
-    default: settings->atoms = value; break;
-    }
-}
-
 static bool is_switch(LearnerPart part) {
     return part != LEARNER_N_STEP && part != LEARNER_ATOMS;
 }
@@ -77,7 +66,14 @@ static AmStatus apply(AgentSettings *settings, char *word, uint32_t allowed, AmE
                     : "--learner %s: this agent takes one action at each state and values no others",
                 names[part]);
         TRY(read_value(&number, part, value ? value : is_switch(part) ? "on" : "", error));
-        set(settings, part, number);
+        switch (part) {
+        case LEARNER_DOUBLE: settings->double_q = number; break;
+        case LEARNER_DUELING: settings->dueling = number; break;
+        case LEARNER_PRIORITIZED: settings->alpha = number ? USUAL_ALPHA : 0; break;
+        case LEARNER_N_STEP: settings->n_step = number; break;
+        case LEARNER_NOISY: settings->noisy = number; break;
+        default: settings->atoms = number; break;
+        }
         return AM_OK;
     }
     return am_fail(error, AM_ERROR_USAGE, "",

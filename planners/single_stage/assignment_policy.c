@@ -283,28 +283,21 @@ AmStatus assignment_store(Agent *agent, const float *row, double target, AmError
     return AM_OK;
 }
 
-/* Chooses the action at place k of an episode that a network values most, of those that were estimated
- * there. */
-static AmStatus choose_row(const float **row, const AssignmentEpisode *episode, int32_t k, Agent *chooser,
-                           AmError *error) {
-    float values[ASSIGNMENT_MOST_LOOKS], taken;
-    int32_t count = episode->look_count[k];
-    *row = episode->rows[k];
-    TRY(agent_values(chooser, episode->rows[k], 1, &taken, error));
-    if (count > 0) TRY(agent_values(chooser, episode->looks[k][0], count, values, error));
-    for (int32_t n = 0; n < count; n++)
-        if (values[n] > taken) {
-            taken = values[n];
-            *row = episode->looks[k][n];
-        }
-    return AM_OK;
-}
-
 /* Stores the action at place k with its gain after the steps to `end`, and the value of the next action. */
 static AmStatus store_steps(const AssignmentEpisode *episode, int32_t k, int32_t end, Agent *agent,
                             Agent *chooser, const AssignmentValue *values, AmError *error) {
     const float *next;
-    TRY(choose_row(&next, episode, end, chooser, error));
+    /* the action that a network values most, of those that were estimated there */
+    float valued[ASSIGNMENT_MOST_LOOKS], taken;
+    int32_t count = episode->look_count[end];
+    next = episode->rows[end];
+    TRY(agent_values(chooser, episode->rows[end], 1, &taken, error));
+    if (count > 0) TRY(agent_values(chooser, episode->looks[end][0], count, valued, error));
+    for (int32_t n = 0; n < count; n++)
+        if (valued[n] > taken) {
+            taken = valued[n];
+            next = episode->looks[end][n];
+        }
     double reward = fmax(-MOST_TARGET, fmin(MOST_TARGET, values[end].gain - values[k].gain));
     TRY(agent_observe(
         agent, &(AgentStep){.observation = episode->rows[k], .reward = reward, .next_observation = next},

@@ -67,28 +67,6 @@ struct AssignmentSearch {
     int32_t priced[MOST_NODES]; /* [priced_count] */
 };
 
-/* Opens the policy. The searcher dqn has the evaluations to correct the network of errors by prices.
- * SEARCHER_AUTO prices at most 10 plans of the policy, so its estimates count uncorrected. */
-static AmStatus open_policy(AssignmentSearch *self, AmError *error) {
-    const SearchScope *scope = self->stages->scope;
-    AgentSettings settings = assignment_settings();
-    settings.seed = self->stages->rounds.seed;
-    settings.device = scope->request->method.device;
-    settings.learning_rate = LEARNING_RATE;
-    settings.batch = 16;
-    settings.replay_capacity = 4096;
-    const char *path = scope->request->method.policy;
-    bool expects_errors = scope->searcher == SEARCHER_DQN;
-    self->looks = expects_errors ? ASSIGNMENT_LOOKS : ASSIGNMENT_FEW_LOOKS;
-    if (!path) TRY(assignment_policy_built_in(&self->policy, &settings, error));
-    else if (strcmp(path, UNTRAINED) != 0) TRY(assignment_policy_read(&self->policy, &settings, path, error));
-    else TRY(assignment_agent_untrained(&self->policy.actions, &settings, ASSIGNMENT_FEATURES, error));
-    if (expects_errors) return AM_OK;
-    agent_free(self->policy.errors);
-    self->policy.errors = NULL;
-    return AM_OK;
-}
-
 AmStatus assignment_search_check(const SearchScope *scope, AmError *error) {
     const SearchRequest *request = scope->request;
     const AgentSettings settings = assignment_settings();
@@ -108,7 +86,25 @@ AmStatus assignment_search_open(AssignmentSearch **search, SingleStageSearch *st
     self->temperature = FIRST_TEMPERATURE;
     self->strictness = 1;
     random_seed(&self->random, stages->rounds.seed);
-    return open_policy(self, error);
+    /* The searcher dqn has the evaluations to correct the network of errors by prices. SEARCHER_AUTO prices
+     * at most 10 plans of the policy, so its estimates count uncorrected. */
+    const SearchScope *scope = self->stages->scope;
+    AgentSettings settings = assignment_settings();
+    settings.seed = self->stages->rounds.seed;
+    settings.device = scope->request->method.device;
+    settings.learning_rate = LEARNING_RATE;
+    settings.batch = 16;
+    settings.replay_capacity = 4096;
+    const char *path = scope->request->method.policy;
+    bool expects_errors = scope->searcher == SEARCHER_DQN;
+    self->looks = expects_errors ? ASSIGNMENT_LOOKS : ASSIGNMENT_FEW_LOOKS;
+    if (!path) TRY(assignment_policy_built_in(&self->policy, &settings, error));
+    else if (strcmp(path, UNTRAINED) != 0) TRY(assignment_policy_read(&self->policy, &settings, path, error));
+    else TRY(assignment_agent_untrained(&self->policy.actions, &settings, ASSIGNMENT_FEATURES, error));
+    if (expects_errors) return AM_OK;
+    agent_free(self->policy.errors);
+    self->policy.errors = NULL;
+    return AM_OK;
 }
 
 void assignment_search_close(AssignmentSearch *self) {
@@ -124,20 +120,16 @@ static bool is_known(const AssignmentSearch *self, int32_t mesh, const AxisPlan 
     return false;
 }
 
-/* Returns the weight of the error at a priced plan for another plan. */
-static double weight_of(const Node *priced, const Node *node) {
+/* Adds the error at a priced plan to those that correct the estimate of another one. */
+static void correct(Node *node, const Node *priced) {
+    /* The weight of the error at a priced plan for this one. */
     double square = 0;
     for (int32_t k = 0; k < ASSIGNMENT_FACTS; k++) {
         double difference = (double)priced->facts[k] - (double)node->facts[k];
         square += difference * difference;
     }
-    double weight = exp(-square / (2 * ERROR_DISTANCE * ERROR_DISTANCE));
-    return priced->mesh == node->mesh ? weight : OTHER_MESH * weight;
-}
-
-/* Adds the error at a priced plan to those that correct the estimate of another one. */
-static void correct(Node *node, const Node *priced) {
-    double weight = weight_of(priced, node);
+    double alone = exp(-square / (2 * ERROR_DISTANCE * ERROR_DISTANCE));
+    double weight = priced->mesh == node->mesh ? alone : OTHER_MESH * alone;
     node->seconds_errors += weight * (priced->value.seconds_gain - priced->expected.seconds_gain);
     node->memory_errors += weight * (priced->value.memory - priced->expected.memory);
     node->weights += weight;
@@ -261,17 +253,6 @@ static AmStatus begin_search(AssignmentSearch *self, AmError *error) {
 /* Returns the predicted gain of a plan, with a bonus for plans unlike all priced ones. */
 static double promise(const AssignmentSearch *self, const Node *node) {
     return gain_of(self, node) + UNKNOWN_BONUS * sqrt(ERROR_PRIOR / node->weights);
-}
-
-/* Returns the unpriced plan with the largest predicted gain and bonus; -1: none. */
-static int32_t next_plan(const AssignmentSearch *self) {
-    int32_t best = -1;
-    for (int32_t k = 0; k < self->node_count; k++) {
-        const Node *node = &self->nodes[k];
-        if (!node->is_priced && (best < 0 || promise(self, node) > promise(self, &self->nodes[best])))
-            best = k;
-    }
-    return best;
 }
 
 /* Expands a plan by its gain, with noise; those that were expanded have a penalty. */
@@ -404,7 +385,13 @@ AmStatus assignment_search_run(AssignmentSearch *self, int64_t until, AmError *e
     if (is_over(self, until)) return AM_OK;
     if (self->mesh_count == 0) TRY(begin_search(self, error));
     for (int32_t iteration = 0; !is_over(self, until); iteration++) {
-        int32_t next = next_plan(self);
+        /* The unpriced plan with the largest predicted gain and bonus. */
+        int32_t next = -1;
+        for (int32_t k = 0; k < self->node_count; k++) {
+            const Node *node = &self->nodes[k];
+            if (!node->is_priced && (next < 0 || promise(self, node) > promise(self, &self->nodes[next])))
+                next = k;
+        }
         if (self->has_fitting && self->stale >= MOST_STALE && iteration % 2 == 0) {
             TRY(price_near(self, error));
         } else if (next < 0 || iteration % (PRICES_PER_EXPANSION + 1) == PRICES_PER_EXPANSION) {

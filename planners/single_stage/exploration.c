@@ -169,11 +169,14 @@ static void polish_task(void *user, int32_t k) {
     if (task->status == AM_OK) task->status = polish_walk(problem, in_vain, &task->error);
 }
 
-/* Runs the tasks side by side, or, where the cap may end them, one after the other, each with what those
- * before have left: then the plans priced are the first ones of a search without a cap, in that order. After
- * each task the best plan of its problem gets unequal shares, where devices are mixed. */
-static AmStatus run_all(Exploration *exploration, int32_t count, void (*run)(void *user, int32_t k),
-                        bool evaluates, AmError *error) {
+/* Runs a task for each of the first `count` problems. */
+static AmStatus run_tasks(Exploration *exploration, int32_t count, void (*run)(void *user, int32_t k),
+                          AmError *error) {
+    memset(exploration->tasks, 0, sizeof exploration->tasks);
+    bool evaluates = run != screen_task;
+    /* The tasks run side by side, or, where the cap may end them, one after the other, each with what those
+     * before have left: then the plans priced are the first ones of a search without a cap, in that order.
+     * After each task the best plan of its problem gets unequal shares, where devices are mixed. */
     enum { MOST_OVERRUN = 2 * PROBLEM_BATCH };
     SingleStageSearch *self = exploration->search;
     int64_t wanted = 0, left = single_stage_left(self);
@@ -191,14 +194,6 @@ static AmStatus run_all(Exploration *exploration, int32_t count, void (*run)(voi
         self->budget.is_cut |= self->problems[k]->budget.is_cut;
         TRY(single_stage_share_problem(self, self->problems[k], error));
     }
-    return AM_OK;
-}
-
-/* Runs a task for each of the first `count` problems. */
-static AmStatus run_tasks(Exploration *exploration, int32_t count, void (*run)(void *user, int32_t k),
-                          AmError *error) {
-    memset(exploration->tasks, 0, sizeof exploration->tasks);
-    TRY(run_all(exploration, count, run, run != screen_task, error));
     for (int32_t k = 0; k < count; k++)
         TRY(am_pass_error(exploration->tasks[k].status, &exploration->tasks[k].error, error));
     return AM_OK;

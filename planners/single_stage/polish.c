@@ -72,17 +72,6 @@ static int compare_changes(const void *one, const void *other) {
     return a->place < b->place ? -1 : 1;
 }
 
-/* Puts the changes with the least estimates first: few lists are priced to their end. */
-static AmStatus rank_changes(Polish *self, AmError *error) {
-    for (int32_t k = 0; k < self->change_count; k++) {
-        PlanPrice estimate;
-        TRY(estimate_axis_plan(&estimate, self->estimator, &self->changes[k].axis_plan, error));
-        self->changes[k].estimate = plan_price_score(&estimate);
-    }
-    qsort(self->changes, (size_t)self->change_count, sizeof *self->changes, compare_changes);
-    return AM_OK;
-}
-
 static AmStatus list_changes(void *user, int32_t *count, AmError *error) {
     Polish *self = user;
     const StageProblem *problem = self->problem;
@@ -101,7 +90,15 @@ static AmStatus list_changes(void *user, int32_t *count, AmError *error) {
         for (int32_t place = 0; place < self->axis_plan.count[axis]; place++) add_without(self, axis, place);
     *count = self->change_count;
     if (self->arena.failed) return am_fail_memory(error, *count);
-    return self->estimator && *count > 0 ? rank_changes(self, error) : AM_OK;
+    if (!self->estimator || *count == 0) return AM_OK;
+    /* Changes with the least estimates come first: few are priced to their end. */
+    for (int32_t k = 0; k < self->change_count; k++) {
+        PlanPrice estimate;
+        TRY(estimate_axis_plan(&estimate, self->estimator, &self->changes[k].axis_plan, error));
+        self->changes[k].estimate = plan_price_score(&estimate);
+    }
+    qsort(self->changes, (size_t)self->change_count, sizeof *self->changes, compare_changes);
+    return AM_OK;
 }
 
 static AmStatus make_change(void *user, int32_t move, ClimbMove *made, AmError *error) {

@@ -22,16 +22,6 @@ struct ProductBound {
     int32_t count, capacity;
 };
 
-static void find_class_sets(ProductGroup *group, const StageProblem *problem, int32_t i,
-                            const int32_t *class_set_of) {
-    const SplitOptions *split_options = problem->context->split_options;
-    for (int32_t k = split_options->first_factor[i]; k < split_options->first_factor[i + 1]; k++) {
-        int32_t class = split_options->factors[k].class_index, class_set = class_set_of[class];
-        group->is_pinned = group->is_pinned || problem->pins.is_pinned[class];
-        if (class_set >= 0) group->class_sets[class_set / 64] |= 1ull << class_set % 64;
-    }
-}
-
 static void add_product(ProductBound *self, Arena *arena, const ProductGroup *product) {
     for (int32_t g = 0; g < self->count; g++) {
         ProductGroup *group = &self->groups[g];
@@ -62,7 +52,12 @@ static AmStatus add_products(ProductBound *self, Arena *arena, const int32_t *cl
                                     .times = context->rules->times[c],
                                     .is_convolution = !ir_is_matrix_product(opcode),
                                     .type = first->shape.type};
-            find_class_sets(&product, problem, i, class_set_of);
+            const SplitOptions *split_options = problem->context->split_options;
+            for (int32_t k = split_options->first_factor[i]; k < split_options->first_factor[i + 1]; k++) {
+                int32_t class = split_options->factors[k].class_index, class_set = class_set_of[class];
+                product.is_pinned = product.is_pinned || problem->pins.is_pinned[class];
+                if (class_set >= 0) product.class_sets[class_set / 64] |= 1ull << class_set % 64;
+            }
             add_product(self, arena, &product);
         }
     }
