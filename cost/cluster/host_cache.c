@@ -158,12 +158,6 @@ bool host_cache_write(const HostCache *cache, json_t *measurement, AmWarnings *w
     return problem == 0;
 }
 
-/* Returns whether a file is "host-0123456789abcdef.json", or the unfinished file of a killed process. */
-static bool is_measurement(const char *name) {
-    return strncmp(name, "host-", 5) == 0 && strspn(name + 5, "0123456789abcdef") == KEY_DIGITS &&
-           strncmp(name + 5 + KEY_DIGITS, ".json", 5) == 0;
-}
-
 int32_t host_cache_forget(const HostCache *cache, AmWarnings *warnings) {
     int32_t removed = 0;
     bool failed = false;
@@ -172,7 +166,11 @@ int32_t host_cache_forget(const HostCache *cache, AmWarnings *warnings) {
     DIR *folder = copy >= 0 ? fdopendir(copy) : NULL;
     if (!folder && copy >= 0) close(copy);
     for (const struct dirent *entry; folder && (entry = readdir(folder));) {
-        if (!is_measurement(entry->d_name)) continue;
+        /* "host-0123456789abcdef.json", or the unfinished file of a killed process */
+        bool is_measurement = strncmp(entry->d_name, "host-", 5) == 0 &&
+                              strspn(entry->d_name + 5, "0123456789abcdef") == KEY_DIGITS &&
+                              strncmp(entry->d_name + 5 + KEY_DIGITS, ".json", 5) == 0;
+        if (!is_measurement) continue;
         if (unlinkat(cache->folder, entry->d_name, 0) == 0) {
             removed++;
             continue;

@@ -119,17 +119,6 @@ static int32_t slowest_inside(const Topology *self, const ClusterServer *server)
     return slowest;
 }
 
-/* Returns the slowest edge on the routes from the first device to some of the other servers, evenly
- * chosen. */
-static int32_t slowest_between(const Topology *self, const Cluster *cluster, int32_t *route) {
-    int32_t slowest = -1, count, stride = (cluster->server_count + MOST_ROUTES - 1) / MOST_ROUTES;
-    for (int32_t s = 1; s < cluster->server_count; s += stride) {
-        topology_route(self, 0, cluster->servers[s].first_device, route, &count);
-        for (int32_t k = 0; k < count; k++) slowest = slower(self, slowest, route[k] / 2);
-    }
-    return slowest;
-}
-
 /* Names the one link inside a server and the one between servers that stand for those of the graph. */
 static AmStatus name_links(const Topology *self, Arena *arena, Cluster *cluster, AmError *error) {
     ArenaMark mark = arena_mark(arena);
@@ -142,8 +131,15 @@ static AmStatus name_links(const Topology *self, Arena *arena, Cluster *cluster,
         server->link = edge->link;
         server->width = edge->bytes_per_second / cluster->links[edge->link].bytes_per_second;
     }
-    if (cluster->between_servers < 0 && cluster->server_count > 1)
-        cluster->between_servers = self->edges[slowest_between(self, cluster, route)].link;
+    if (cluster->between_servers < 0 && cluster->server_count > 1) {
+        /* The slowest edge on the routes from the first device to some other servers, evenly chosen. */
+        int32_t slowest = -1, count, stride = (cluster->server_count + MOST_ROUTES - 1) / MOST_ROUTES;
+        for (int32_t s = 1; s < cluster->server_count; s += stride) {
+            topology_route(self, 0, cluster->servers[s].first_device, route, &count);
+            for (int32_t k = 0; k < count; k++) slowest = slower(self, slowest, route[k] / 2);
+        }
+        cluster->between_servers = self->edges[slowest].link;
+    }
     arena_release(arena, mark);
     return AM_OK;
 }

@@ -55,15 +55,6 @@ static void skip_blanks(Parser *self) {
     while (self->at < self->end && *self->at == ' ') self->at++;
 }
 
-static int64_t read_number(Parser *self) {
-    int64_t value = 0;
-    for (; self->at < self->end && *self->at >= '0' && *self->at <= '9'; self->at++)
-        if (__builtin_mul_overflow(value, (int64_t)10, &value) ||
-            __builtin_add_overflow(value, (int64_t)(*self->at - '0'), &value))
-            return fail(self, "the number is too large");
-    return value;
-}
-
 static int64_t read_variable(Parser *self) {
     const char *start = self->at;
     for (; self->at < self->end; self->at++) {
@@ -109,7 +100,14 @@ static int64_t read_expression(Parser *self, int32_t least_strength);
 static int64_t read_operand(Parser *self) {
     skip_blanks(self);
     if (self->at == self->end) return fail(self, "expected a number or a name");
-    if (*self->at >= '0' && *self->at <= '9') return read_number(self);
+    if (*self->at >= '0' && *self->at <= '9') {
+        int64_t value = 0;
+        for (; self->at < self->end && *self->at >= '0' && *self->at <= '9'; self->at++)
+            if (__builtin_mul_overflow(value, (int64_t)10, &value) ||
+                __builtin_add_overflow(value, (int64_t)(*self->at - '0'), &value))
+                return fail(self, "the number is too large");
+        return value;
+    }
     if (*self->at == '-') {
         self->at++;
         return apply_operation(self, MINUS, 0, read_expression(self, SIGN_STRENGTH));

@@ -115,17 +115,6 @@ static void cross(TopologyRoutes *routes, const Distance *from, const SearchEdge
     heap_add(routes, further, crossing->end);
 }
 
-/* Crosses the edges from a vertex to another one, which has few. */
-static void cross_to(const Topology *self, TopologyRoutes *routes, const Reached *from, int32_t end) {
-    for (int32_t k = self->first_leaving[end]; k < self->first_leaving[end + 1]; k++) {
-        SearchEdge crossing = routes->crossings[k];
-        if (crossing.end != from->vertex) continue;
-        crossing.edge ^= 1;
-        crossing.end = end;
-        cross(routes, &from->distance, &crossing);
-    }
-}
-
 /* Finds the latency to the target from the nearest vertices, up to the nearest switch of many edges. */
 static void find_nearby(const Topology *self, TopologyRoutes *routes, int32_t target) {
     int32_t settled = 0;
@@ -176,7 +165,16 @@ static int64_t cross_towards(const Topology *self, TopologyRoutes *routes, const
     int32_t first = self->first_leaving[from->vertex], end = self->first_leaving[from->vertex + 1];
     int64_t next = from->distance.picoseconds + routes->least[from->vertex];
     if (end - first > MANY_EDGES && routes->most != INT64_MAX && next + routes->beyond > routes->most) {
-        for (int32_t k = 0; k < routes->nearby_count; k++) cross_to(self, routes, from, routes->nearby[k]);
+        for (int32_t k = 0; k < routes->nearby_count; k++) {
+            for (int32_t e = self->first_leaving[routes->nearby[k]];
+                 e < self->first_leaving[routes->nearby[k] + 1]; e++) {
+                SearchEdge crossing = routes->crossings[e];
+                if (crossing.end != from->vertex) continue;
+                crossing.edge ^= 1;
+                crossing.end = routes->nearby[k];
+                cross(routes, &from->distance, &crossing);
+            }
+        }
         return routes->nearby_count;
     }
     for (int32_t k = first; k < end; k++) {

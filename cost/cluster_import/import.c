@@ -225,18 +225,6 @@ static AmStatus check_use(Import *import, const char *inside, AmError *error) {
                                            : "the rate of each card is known");
 }
 
-/* Takes the hosts of the measurements if no file lists servers. */
-static void take_measured_hosts(Import *import) {
-    const char *name;
-    json_t *ranks;
-    json_object_foreach(import->measured_hosts, name, ranks)
-        import_add_host(import, name, strlen(name), json_integer_value(ranks));
-    import->hosts_source = import->measured_source;
-    am_warn(&import->warnings, "no servers in the files: %d %s assumed, from the ranks in %s",
-            import->host_count, import->host_count == 1 ? "server is" : "servers are",
-            import->measured_source);
-}
-
 /* Sets the devices of a host without a number: those of the described server, else one for a name in a
  * hostfile, as MPI counts it. */
 static AmStatus settle_host(Import *import, ImportHost *host, bool *is_assumed, AmError *error) {
@@ -252,8 +240,17 @@ static AmStatus settle_host(Import *import, ImportHost *host, bool *is_assumed, 
 
 /* Gives every host its devices; all have as many as the described server, where there is one. */
 static AmStatus settle_hosts(Import *import, AmError *error) {
-    if (import->host_count == 0 && import->device_count == 0 && import->measured_hosts)
-        take_measured_hosts(import);
+    if (import->host_count == 0 && import->device_count == 0 && import->measured_hosts) {
+        /* No file lists servers: the hosts are those of the measurements. */
+        const char *name;
+        json_t *ranks;
+        json_object_foreach(import->measured_hosts, name, ranks)
+            import_add_host(import, name, strlen(name), json_integer_value(ranks));
+        import->hosts_source = import->measured_source;
+        am_warn(&import->warnings, "no servers in the files: %d %s assumed, from the ranks in %s",
+                import->host_count, import->host_count == 1 ? "server is" : "servers are",
+                import->measured_source);
+    }
     if (import->host_count == 0) {
         if (import->device_count == 0)
             return am_fail(
@@ -405,17 +402,6 @@ static json_t *describe_type(const Import *import) {
     return type;
 }
 
-/* Keeps only the links that edges or servers have. */
-static void keep_used_links(Import *import, const char *inside, const char *between) {
-    json_t *used = json_object();
-    for (int32_t k = 0; k < import->edge_count; k++)
-        json_object_set(used, import->edges[k].link, json_object_get(import->links, import->edges[k].link));
-    if (inside) json_object_set(used, inside, json_object_get(import->links, inside));
-    if (between) json_object_set(used, between, json_object_get(import->links, between));
-    json_decref(import->links);
-    import->links = used;
-}
-
 AmStatus import_finish(json_t **description, Import *import, AmError *error) {
     *description = NULL;
     TRY(import_operators_finish(import, error));
@@ -431,7 +417,14 @@ AmStatus import_finish(json_t **description, Import *import, AmError *error) {
     for (int32_t k = 0; k < import->host_count; k++) has_links |= import->hosts[k].devices > 1;
     const char *inside = !is_drawn && has_links ? inside_link(import) : NULL;
     const char *between = !is_drawn && several ? import_between(import, 1) : NULL;
-    keep_used_links(import, inside, between);
+    /* Only the links that edges or servers have are kept. */
+    json_t *used = json_object();
+    for (int32_t k = 0; k < import->edge_count; k++)
+        json_object_set(used, import->edges[k].link, json_object_get(import->links, import->edges[k].link));
+    if (inside) json_object_set(used, inside, json_object_get(import->links, inside));
+    if (between) json_object_set(used, between, json_object_get(import->links, between));
+    json_decref(import->links);
+    import->links = used;
     TRY(check_use(import, inside, error));
     json_t *root = json_pack("{s:s, s:s, s:{s:o}, s:O, s:o}", "format", "automap-cluster-1", "name",
                              "imported", "device_types", import->device_type, describe_type(import), "links",

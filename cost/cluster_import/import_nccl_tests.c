@@ -168,17 +168,6 @@ static AmStatus read_table(MeasurementReader *self, const FileBytes *file) {
     return AM_OK;
 }
 
-/* Reads "1048576,262144,float,51400,30.60,52740,29.82": nanoseconds and GB/s, out of place and in place. */
-static AmStatus read_vtrain_row(MeasurementReader *self, const char *line) {
-    double bytes, nanoseconds, bus;
-    if (sscanf(line, "%lf,%*[^,],%*[^,],%lf,%lf", &bytes, &nanoseconds, &bus) != 3 || !(bytes > 0))
-        return fail_at(self, NULL, "size, count, type, time in ns and busbw in GB/s");
-    if (!(nanoseconds > 0 && nanoseconds < 1e15))
-        return fail_at(self, NULL, "\"time(ns)\", nanoseconds above 0");
-    if (!(bus >= 0 && bus < 1e9)) return fail_at(self, NULL, "\"busbw(GB/s)\", GB/s");
-    return add_row(self, NULL, bytes, nanoseconds * 1e-3, bytes / nanoseconds, bus);
-}
-
 /* Sets the ranks, which follow from the bytes that each sends of a byte of S, 2(n-1)/n. The largest size has
  * the most digits; the others have to agree with it. */
 static AmStatus find_vtrain_ranks(MeasurementReader *self) {
@@ -206,7 +195,17 @@ static AmStatus read_vtrain(MeasurementReader *self, const FileBytes *file) {
         size_t length = strcspn(line, "\n");
         snprintf(copy, sizeof copy, "%.*s", (int)(length < LONGEST_LINE ? length : LONGEST_LINE), line);
         self->place = line - file->data;
-        if (line != file->data && copy[strspn(copy, " \t\r")]) TRY(read_vtrain_row(self, copy));
+        if (line != file->data && copy[strspn(copy, " \t\r")]) {
+            /* "1048576,262144,float,51400,30.60,52740,29.82": nanoseconds and GB/s, out of place and in
+             * place */
+            double bytes, nanoseconds, bus;
+            if (sscanf(copy, "%lf,%*[^,],%*[^,],%lf,%lf", &bytes, &nanoseconds, &bus) != 3 || !(bytes > 0))
+                return fail_at(self, NULL, "size, count, type, time in ns and busbw in GB/s");
+            if (!(nanoseconds > 0 && nanoseconds < 1e15))
+                return fail_at(self, NULL, "\"time(ns)\", nanoseconds above 0");
+            if (!(bus >= 0 && bus < 1e9)) return fail_at(self, NULL, "\"busbw(GB/s)\", GB/s");
+            TRY(add_row(self, NULL, bytes, nanoseconds * 1e-3, bytes / nanoseconds, bus));
+        }
         line += length + (line[length] == '\n');
     }
     return find_vtrain_ranks(self);

@@ -81,9 +81,9 @@ static void entity_declaration(void *user, const XML_Char *name, int is_paramete
     stop(user, "entities are not read");
 }
 
-/* Reads the tree of a file into the arena. */
-static AmStatus read_tree(XmlElement **root, Arena *arena, const FileBytes *file, AmError *error) {
-    XmlReader self = {.parser = XML_ParserCreate(NULL), .arena = arena};
+AmStatus import_xml(Import *import, const FileBytes *file, AmError *error) {
+    XmlElement *root = NULL;
+    XmlReader self = {.parser = XML_ParserCreate(NULL), .arena = import->arena};
     if (!self.parser) return am_fail_memory(error, 0);
     XML_SetUserData(self.parser, &self);
     XML_SetElementHandler(self.parser, start_element, end_element);
@@ -94,7 +94,7 @@ static AmStatus read_tree(XmlElement **root, Arena *arena, const FileBytes *file
         int64_t left = file->length - at;
         int length = (int)(left < PIECE ? left : PIECE);
         if (XML_Parse(self.parser, file->data + at, length, left <= PIECE) == XML_STATUS_OK) continue;
-        bool has_memory = XML_GetErrorCode(self.parser) != XML_ERROR_NO_MEMORY && !arena->failed;
+        bool has_memory = XML_GetErrorCode(self.parser) != XML_ERROR_NO_MEMORY && !import->arena->failed;
         if (!has_memory) status = am_fail_memory(error, length);
         const char *fault = self.fault ? self.fault : XML_ErrorString(XML_GetErrorCode(self.parser));
         if (has_memory)
@@ -102,13 +102,8 @@ static AmStatus read_tree(XmlElement **root, Arena *arena, const FileBytes *file
                                 (int64_t)XML_GetCurrentByteIndex(self.parser), "XML: %s", fault);
     }
     XML_ParserFree(self.parser);
-    *root = self.root;
-    return status;
-}
-
-AmStatus import_xml(Import *import, const FileBytes *file, AmError *error) {
-    XmlElement *root = NULL;
-    TRY(read_tree(&root, import->arena, file, error));
+    root = self.root;
+    TRY(status);
     if (!root) return am_fail(error, AM_ERROR_INPUT, file->name, "expected an XML element");
     if (strcmp(root->name, "system") == 0) return import_nccl(import, root, file->name, error);
     if (strcmp(root->name, "topology") == 0) return import_hwloc(import, root, file->name, error);

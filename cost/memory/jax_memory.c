@@ -602,18 +602,6 @@ static AmStatus find_peak(StageFunctions *self, XlaMemory *memory, AmError *erro
     return AM_OK;
 }
 
-/* Adds up the arrays of micro-batches by the passes between which they are in memory. */
-static void sum_kept(StageFunctions *self) {
-    for (int32_t v = 0; v < self->program->value_count; v++) {
-        const KeptArray *kept = &self->kept[v];
-        if (kept->from == NONE || kept->until == NONE || kept->is_cut_before) continue;
-        ChunkFunctions *chunk = &self->chunks[kept->chunk];
-        if (kept->from != kept->until) chunk->kept[kept->from][kept->until] += kept->bytes;
-        bool is_made = self->program->values[v].instruction >= 0;
-        if (!is_made) chunk->passes[kept->from].argument_bytes += kept->bytes;
-    }
-}
-
 static AmStatus find_functions(StageFunctions *self, AmError *error) {
     const Program *program = self->program;
     int32_t loop_count = 0;
@@ -626,7 +614,15 @@ static AmStatus find_functions(StageFunctions *self, AmError *error) {
     if (loop_count == 0) TRY(split_program(self, error));
     else TRY(take_loops(self, loop_count, error));
     if (loop_count > 0) TRY(take_others(self, error));
-    sum_kept(self);
+    /* The arrays of micro-batches, by the passes between which they are in memory. */
+    for (int32_t v = 0; v < self->program->value_count; v++) {
+        const KeptArray *kept = &self->kept[v];
+        if (kept->from == NONE || kept->until == NONE || kept->is_cut_before) continue;
+        ChunkFunctions *chunk = &self->chunks[kept->chunk];
+        if (kept->from != kept->until) chunk->kept[kept->from][kept->until] += kept->bytes;
+        bool is_made = self->program->values[v].instruction >= 0;
+        if (!is_made) chunk->passes[kept->from].argument_bytes += kept->bytes;
+    }
     for (int32_t k = 0; k < program->execution.update_count; k++) {
         const ProgramUpdate *update = &program->execution.updates[k];
         self->update.is_wanted[program_viewed(program, update->value)] = true;

@@ -29,12 +29,6 @@ typedef struct RankLowering {
     RankTask *tasks;
 } RankLowering;
 
-static const ClusterDeviceType *device_type_of(const RankLowering *self, int32_t rank) {
-    int32_t stage = plan_ranks_stage(self->ranks, rank);
-    const int32_t *devices = self->ranks->plan->stages[stage].devices;
-    return cluster_device_type(self->cluster, devices[rank - self->ranks->first_rank[stage]]);
-}
-
 static void lower_rank(void *user, int32_t k) {
     RankLowering *self = user;
     RankTask *task = &self->tasks[k];
@@ -44,8 +38,14 @@ static void lower_rank(void *user, int32_t k) {
     task->status = plan_ranks_lower(&program, &arena, self->ranks, task->rank, &task->error);
     if (task->status == AM_OK)
         task->status = fused_kernels_find(program, self->ranks->plan->is_for_jax, &task->error);
-    if (task->status == AM_OK)
-        task->status = jax_memory(program, self->ranks->plan, device_type_of(self, task->rank), &task->error);
+    if (task->status == AM_OK) {
+        int32_t stage = plan_ranks_stage(self->ranks, task->rank);
+        const int32_t *devices = self->ranks->plan->stages[stage].devices;
+        task->status = jax_memory(
+            program, self->ranks->plan,
+            cluster_device_type(self->cluster, devices[task->rank - self->ranks->first_rank[stage]]),
+            &task->error);
+    }
     if (task->status == AM_OK) {
         task->is_uneven = program->is_uneven;
         task->status = memory_use(&self->uses[task->rank], program, self->gradients, &task->error);

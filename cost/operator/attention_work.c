@@ -5,16 +5,6 @@
 
 #include "ir/analysis/flops.h"
 
-static double product_flops(const Program *region, const ProgramInstruction *dot) {
-    const IrShape operands[] = {region->values[dot->operands[0]].shape,
-                                region->values[dot->operands[1]].shape};
-    const IrShape *result = &region->values[dot->first_result].shape;
-    IrInstruction local = region->module->instructions[dot->origin];
-    local.attributes = dot->attributes;
-    local.shape = *result;
-    return ir_flops(region->module, &local, operands, result);
-}
-
 /* Returns whether a value is an index, perhaps shifted, converted or repeated: an iota, or a vector of
  * integers that the region is given. */
 static bool is_index(const Program *region, const int32_t *producer, int32_t value) {
@@ -64,7 +54,13 @@ void attention_work(AttentionWork *work, const Program *region) {
         const ProgramInstruction *instruction = &region->instructions[i];
         if (ir_is_matrix_product(instruction->opcode)) {
             work->type = region->values[instruction->operands[0]].shape.type;
-            work->flops += product_flops(region, instruction);
+            const IrShape operands[] = {region->values[instruction->operands[0]].shape,
+                                        region->values[instruction->operands[1]].shape};
+            const IrShape *result = &region->values[instruction->first_result].shape;
+            IrInstruction local = region->module->instructions[instruction->origin];
+            local.attributes = instruction->attributes;
+            local.shape = *result;
+            work->flops += ir_flops(region->module, &local, operands, result);
             products++;
         }
         if (instruction->opcode != IR_REDUCE) continue;

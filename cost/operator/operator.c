@@ -207,19 +207,6 @@ enum { BLOCK_SCORES = 128 << 10, SHORT_SCORES = 16 << 10, LEAST_ROWS = 32, MOST_
 /* Of the memory's rate that attention products of the V100 reach, with heads of 64 to 128. */
 #define BATCHED_PRODUCT_RATE 0.55
 
-/* Returns the seconds of a product of 16-bit types on a device that has measured ones. Work without the
- * sizes of the product, or a part of it, takes at least as long as any product. */
-static double measured_seconds(const OperatorWork *work, const ClusterDeviceType *type) {
-    double peak = type->flops_per_second[work->type] * type->measured_rate;
-    const ProductSize *size = &work->product;
-    double sized = 2 * size->count * size->m * size->n * size->k;
-    bool is_whole = fabs(sized - work->flops) <= 1e-6 * work->flops;
-    double arithmetic = is_whole ? measured_product_seconds(type->measured, size, peak)
-                                 : measured_product_bound(type->measured, work->flops, peak);
-    double rate = is_whole && size->count > 1 ? BATCHED_PRODUCT_RATE : 1;
-    return fmax(arithmetic, work->bytes / (rate * type->memory_bytes_per_second));
-}
-
 /* FlashAttention 2 is 1.7 to 3 times as fast as FlashAttention 1 (Dao 2023); the measured kernels are of
  * version 2. */
 #define FLASH_1_SHARE (1 / 1.7)
@@ -268,38 +255,6 @@ static double attention_step_seconds(const OperatorWork *work, const ClusterDevi
     if (kernel->flash_version == 1) peak *= FLASH_1_SHARE;
     double seconds = measured_attention_seconds(device, kernel->pass, &size, peak);
     return kernel->pass == ATTENTION_BACKWARD ? seconds / ATTENTION_BACKWARD_FLOPS : seconds;
-}
-
-/* Returns the seconds of the executor's kernel by blocks (executor/cpu/attention/), which has no class of
- * its own: those of its steps for each block, as separate operators of a block's size, and of copies of
- * operands and results. */
-static double blocks_seconds(const OperatorWork *work, const ClusterDeviceType *type) {
-    const ProgramInstruction *instruction = &work->program->instructions[work->step->instruction];
-    const Program *region = instruction->regions.programs[0];
-    double rows = fmin(fmax(BLOCK_SCORES / work->attention.keys, LEAST_ROWS),
-                       fmax(SHORT_SCORES / work->attention.keys, MOST_ROWS));
-    double blocks = ceil(work->attention.rows / rows), seconds = 0, measured = 0;
-    double key_counts = fmin(fmax(work->attention.keys / rows, 1), KEY_COUNTS);
-    double share = work->attention.is_causal ? (1 + 1 / key_counts) / 2 : 1;
-    for (int32_t s = 0; s < region->execution.step_count; s++) {
-        double step;
-        if (operator_terms_in_blocks(&step, type->operators, region, &region->execution.steps[s], blocks,
-                                     share)) {
-            measured += step;
-            continue;
-        }
-        OperatorWork inside;
-        operator_work(&inside, region, &region->execution.steps[s]);
-        if (inside.is_run) seconds += (blocks - 1) * type->kernel_launch_seconds;
-        seconds += share * operator_seconds(&inside, type);
-    }
-    for (int32_t k = 0; k < instruction->operand_count + instruction->result_count; k++) {
-        int32_t value = k < instruction->operand_count
-                            ? instruction->operands[k]
-                            : instruction->first_result + k - instruction->operand_count;
-        measured += operator_terms_copy(type->operators, &work->program->values[value].shape);
-    }
-    return seconds + measured / (type->processors > 0 ? type->processors : 1);
 }
 
 /* Returns the roofline (file head) after the launch. */
@@ -354,7 +309,35 @@ static bool price_by_probe(double *seconds, const OperatorWork *work, const Clus
 
 static bool price_by_blocks(double *seconds, const OperatorWork *work, const ClusterDeviceType *type) {
     if (!type->operators || !work->step || !(work->attention.rows > 0)) return false;
-    *seconds = blocks_seconds(work, type);
+    /* The executor's kernel by blocks (executor/cpu/attention/) has no class of its own: its seconds are
+     * those of its steps for each block, as separate operators of a block's size, and of copies of operands
+     * and results. */
+    const ProgramInstruction *instruction = &work->program->instructions[work->step->instruction];
+    const Program *region = instruction->regions.programs[0];
+    double rows = fmin(fmax(BLOCK_SCORES / work->attention.keys, LEAST_ROWS),
+                       fmax(SHORT_SCORES / work->attention.keys, MOST_ROWS));
+    double blocks = ceil(work->attention.rows / rows), sum = 0, measured = 0;
+    double key_counts = fmin(fmax(work->attention.keys / rows, 1), KEY_COUNTS);
+    double share = work->attention.is_causal ? (1 + 1 / key_counts) / 2 : 1;
+    for (int32_t s = 0; s < region->execution.step_count; s++) {
+        double step;
+        if (operator_terms_in_blocks(&step, type->operators, region, &region->execution.steps[s], blocks,
+                                     share)) {
+            measured += step;
+            continue;
+        }
+        OperatorWork inside;
+        operator_work(&inside, region, &region->execution.steps[s]);
+        if (inside.is_run) sum += (blocks - 1) * type->kernel_launch_seconds;
+        sum += share * operator_seconds(&inside, type);
+    }
+    for (int32_t k = 0; k < instruction->operand_count + instruction->result_count; k++) {
+        int32_t value = k < instruction->operand_count
+                            ? instruction->operands[k]
+                            : instruction->first_result + k - instruction->operand_count;
+        measured += operator_terms_copy(type->operators, &work->program->values[value].shape);
+    }
+    *seconds = sum + measured / (type->processors > 0 ? type->processors : 1);
     return true;
 }
 
@@ -380,7 +363,16 @@ static bool price_by_attention(double *seconds, const OperatorWork *work, const 
 
 static bool price_by_product(double *seconds, const OperatorWork *work, const ClusterDeviceType *type) {
     if (!type->measured || work->unit != OPERATOR_DOT || !dtype_is_16bit_float(work->type)) return false;
-    *seconds = launch_seconds(work, type) + measured_seconds(work, type);
+    /* Work without the sizes of the product, or a part of it, takes at least as long as any product. */
+    double peak = type->flops_per_second[work->type] * type->measured_rate;
+    const ProductSize *size = &work->product;
+    double sized = 2 * size->count * size->m * size->n * size->k;
+    bool is_whole = fabs(sized - work->flops) <= 1e-6 * work->flops;
+    double arithmetic = is_whole ? measured_product_seconds(type->measured, size, peak)
+                                 : measured_product_bound(type->measured, work->flops, peak);
+    double rate = is_whole && size->count > 1 ? BATCHED_PRODUCT_RATE : 1;
+    *seconds =
+        launch_seconds(work, type) + fmax(arithmetic, work->bytes / (rate * type->memory_bytes_per_second));
     return true;
 }
 

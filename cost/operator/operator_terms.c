@@ -159,15 +159,6 @@ static bool is_contracted_inside(const IrShape *operand, const int64_t *contract
     return false;
 }
 
-/* Returns the class of a narrow type; files without separate classes have only the first. */
-static OperatorClass narrow_dot(const OperatorCurves *curves, OperatorClass class) {
-    OperatorClass narrow = class == OPERATOR_CLASS_DOT_NT   ? OPERATOR_CLASS_DOT_BF16_NT
-                           : class == OPERATOR_CLASS_DOT_TN ? OPERATOR_CLASS_DOT_BF16_TN
-                           : class == OPERATOR_CLASS_DOT_TT ? OPERATOR_CLASS_DOT_BF16_TT
-                                                            : OPERATOR_CLASS_DOT_BF16;
-    return curves->of[narrow].seconds ? narrow : OPERATOR_CLASS_DOT_BF16;
-}
-
 static void add_dot(Terms *self, const ProgramInstruction *of) {
     const IrDot *dot = of->attributes->dot;
     const IrShape *left = operand_shape(self, of, 0), *right = operand_shape(self, of, 1);
@@ -181,7 +172,14 @@ static void add_dot(Terms *self, const ProgramInstruction *of) {
     bool right_lies = !is_contracted_inside(right, dot->rhs_contracting, dot->contracting_count);
     OperatorClass class = left_lies ? (right_lies ? OPERATOR_CLASS_DOT_NN : OPERATOR_CLASS_DOT_NT)
                                     : (right_lies ? OPERATOR_CLASS_DOT_TN : OPERATOR_CLASS_DOT_TT);
-    if (is_narrow(left->type)) class = narrow_dot(self->curves, class);
+    if (is_narrow(left->type)) {
+        /* Files without separate classes of narrow types have only the first. */
+        OperatorClass narrow = class == OPERATOR_CLASS_DOT_NT   ? OPERATOR_CLASS_DOT_BF16_NT
+                               : class == OPERATOR_CLASS_DOT_TN ? OPERATOR_CLASS_DOT_BF16_TN
+                               : class == OPERATOR_CLASS_DOT_TT ? OPERATOR_CLASS_DOT_BF16_TT
+                                                                : OPERATOR_CLASS_DOT_BF16;
+        class = self->curves->of[narrow].seconds ? narrow : OPERATOR_CLASS_DOT_BF16;
+    }
     add_term(self, left->type == DTYPE_F64 ? 2 : 1, class, products, rows, columns, depth);
     if (of->operand_count > 2) add_term(self, 1, OPERATOR_CLASS_READ, products * rows * columns, 0, 0, 0);
 }

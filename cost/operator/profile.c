@@ -191,16 +191,6 @@ AmStatus profile_merge(Profile *profile, const Profile *other, AmError *error) {
     return AM_OK;
 }
 
-/* Returns the squared distance in the binary logarithms of the sizes. */
-static double distance(const Sample *sample, const StepEvent *event) {
-    double sum = 0;
-    for (int32_t k = 0; k < event->size_count; k++) {
-        double step = log2((event->sizes[k] + 1) / (sample->sizes[k] + 1));
-        sum += step * step;
-    }
-    return sum;
-}
-
 /* A collective's time is known for sizes up to four times as large or small as one that was measured. */
 #define MOST_SCALED 4.0 /* squared octaves */
 
@@ -219,7 +209,12 @@ static bool find_seconds(const ProfileType *type, ProfileSource source, const St
     int32_t count = 0;
     for (int32_t s = 0; event && s < event->sample_count; s++) {
         if (event->samples[s].source != source) continue;
-        double far = distance(&event->samples[s], of);
+        /* The squared distance in the binary logarithms of the sizes. */
+        double far = 0;
+        for (int32_t k = 0; k < of->size_count; k++) {
+            double step = log2((of->sizes[k] + 1) / (event->samples[s].sizes[k] + 1));
+            far += step * step;
+        }
         if (has_sizes(&event->samples[s], of)) {
             *seconds = event->samples[s].seconds;
             return true;

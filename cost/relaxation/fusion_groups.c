@@ -358,17 +358,6 @@ static AmStatus count_launches(FusionGroups *fusion_groups, Arena *arena, const 
     return AM_OK;
 }
 
-static void set_shares(FusionGroups *fusion_groups, const Paths *self) {
-    const SplitOptions *split_options = self->context->split_options;
-    for (int32_t place = 0; place < split_options->first_operand[split_options->count]; place++) {
-        int32_t source = split_options->operands[place], leaf = self->leaf[source];
-        fusion_groups->is_recomputed[place] = leaf != NOT_RECOMPUTED;
-        fusion_groups->share[place] = 1;
-        if (leaf >= 0)
-            fusion_groups->share[place] = (float)(self->amount[source] / split_options->array_bytes[source]);
-    }
-}
-
 AmStatus fusion_groups_find(FusionGroups *fusion_groups, Arena *arena, const PlanContext *context,
                             AmError *error) {
     int32_t count = context->rules->count, places = context->split_options->first_operand[count];
@@ -392,7 +381,14 @@ AmStatus fusion_groups_find(FusionGroups *fusion_groups, Arena *arena, const Pla
                   .waits_for = ARENA_ARRAY(arena, uint64_t, count + 1)};
     if (arena->failed) return am_fail_memory(error, (int64_t)count * 64);
     find_leaves(&self);
-    set_shares(fusion_groups, &self);
+    const SplitOptions *split_options = self.context->split_options;
+    for (int32_t place = 0; place < split_options->first_operand[split_options->count]; place++) {
+        int32_t source = split_options->operands[place], leaf = self.leaf[source];
+        fusion_groups->is_recomputed[place] = leaf != NOT_RECOMPUTED;
+        fusion_groups->share[place] = 1;
+        if (leaf >= 0)
+            fusion_groups->share[place] = (float)(self.amount[source] / split_options->array_bytes[source]);
+    }
     TRY(list_readers(&self, error));
     for (int32_t next = 0; next < count;) {
         int32_t looked_at = 0, first = next;

@@ -222,16 +222,6 @@ static double tidy(Patcher *self) {
     return all;
 }
 
-/* Sets the changed classes back to the plan's labels. */
-static void take_back(Patcher *self) {
-    for (int32_t k = 0; k < self->changed_count; k++) {
-        int32_t c = self->changed[k];
-        set_label(self, c, self->before[self->alike.items[self->alike.first[c]]]);
-        self->is_changed[c] = false;
-    }
-    self->changed_count = 0;
-}
-
 /* ---- patches ---- */
 
 static int compare_relabels(const void *a, const void *b) {
@@ -272,7 +262,13 @@ static void find_patches(Patcher *self, int32_t c, double least, ShardingGraphCh
         gain -= tidy(self);
         if (gain > least && make_patch(self, &patches[*count], patches, *count))
             patches[(*count)++].gain = gain;
-        take_back(self);
+        /* The changed classes get the plan's labels again. */
+        for (int32_t n = 0; n < self->changed_count; n++) {
+            int32_t changed = self->changed[n];
+            set_label(self, changed, self->before[self->alike.items[self->alike.first[changed]]]);
+            self->is_changed[changed] = false;
+        }
+        self->changed_count = 0;
     }
 }
 

@@ -86,17 +86,6 @@ static void set_steps(ReshardCostBuilder *self, bool is_f32_sum) {
         }
 }
 
-static void close_paths(ReshardCosts *costs, bool is_f32_sum) {
-    float(*seconds)[RESHARD_STATES + 1] = costs->seconds[is_f32_sum];
-    for (int32_t via = 0; via < RESHARD_STATES; via++)
-        for (int32_t from = 0; from < RESHARD_STATES; from++) {
-            float first = seconds[from][via];
-            for (int32_t to = 0; isfinite(first) && to < RESHARD_STATES; to++)
-                if (first + seconds[via][to] < seconds[from][to])
-                    seconds[from][to] = first + seconds[via][to];
-        }
-}
-
 AmStatus reshard_costs_create(ReshardCosts **costs, Arena *arena, const Mesh *mesh, const Cluster *cluster,
                               const int32_t *devices, ReshardOrder order, AmError *error) {
     ReshardCostBuilder self = {.costs = ARENA_ARRAY(arena, ReshardCosts, 1), .order = order};
@@ -114,7 +103,14 @@ AmStatus reshard_costs_create(ReshardCosts **costs, Arena *arena, const Mesh *me
             for (int32_t to = 0; to < RESHARD_STATES; to++)
                 self.costs->seconds[is_f32_sum][from][to] = from == to ? 0 : INFINITY;
         set_steps(&self, is_f32_sum != 0);
-        close_paths(self.costs, is_f32_sum != 0);
+        float(*seconds)[RESHARD_STATES + 1] = self.costs->seconds[is_f32_sum];
+        for (int32_t via = 0; via < RESHARD_STATES; via++)
+            for (int32_t from = 0; from < RESHARD_STATES; from++) {
+                float first = seconds[from][via];
+                for (int32_t to = 0; isfinite(first) && to < RESHARD_STATES; to++)
+                    if (first + seconds[via][to] < seconds[from][to])
+                        seconds[from][to] = first + seconds[via][to];
+            }
     }
     *costs = self.costs;
     return AM_OK;

@@ -70,12 +70,6 @@ AmStatus plan_check_own_devices(const Plan *plan, AmError *error) {
     return status;
 }
 
-/* Returns whether `known` has other decisions on a stage, or other stages. */
-static bool is_changed(const PlanRanks *ranks, const PlanRanks *known, int32_t stage) {
-    return !known || known->stage_count != ranks->stage_count ||
-           known->assignments[stage] != ranks->assignments[stage];
-}
-
 /* Lowers and prices stages until one is busy for more than `most` seconds, those that are not in
  * `options->known` first. `*busy`: the longest time of a stage that was priced. */
 static AmStatus lower_within(PlanCosts *self, const uint8_t *gradients, const SimulationOptions *options,
@@ -85,7 +79,9 @@ static AmStatus lower_within(PlanCosts *self, const uint8_t *gradients, const Si
     for (int32_t pass = 0; pass < 2; pass++)
         for (int32_t s = 0; s < ranks->stage_count && *busy <= most; s++) {
             StageCosts *stage = &self->stages[s];
-            if (is_changed(ranks, options->known, s) != (pass == 0)) continue;
+            bool is_changed = !options->known || options->known->stage_count != ranks->stage_count ||
+                              options->known->assignments[s] != ranks->assignments[s];
+            if (is_changed != (pass == 0)) continue;
             if (ranks->stop && stop_wanted(ranks->stop))
                 return am_fail(error, AM_INTERRUPTED, "", "interrupted while a plan was priced");
             TRY(stage_costs_lower(stage, self->arena, ranks, s, self->cluster, gradients, options, error));

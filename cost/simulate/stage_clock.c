@@ -24,17 +24,6 @@ static int32_t report_slice(const StageClock *self, int32_t device, const Execut
     return event;
 }
 
-/* Computes steps [first, end), of which only the first may wait for a collective. */
-static void compute_steps(StageClock *self, int32_t first, int32_t end) {
-    for (int32_t l = 0; l < self->stream_count; l++) {
-        const ExecutedStep *step = &stage_costs_of(self->costs, l)->steps[first];
-        Ticks ticks = self->sums ? self->sums[l][end] - self->sums[l][first] : self->ticks[l][first];
-        Moment start = streams_ready(&self->streams[l], step->wait > 0 ? first - step->wait : -1);
-        if (ticks > 0 && self->varies) ticks = rint(ticks * stretch(self, l));
-        streams_compute(&self->streams[l], start, ticks, report_slice(self, l, step, start, ticks));
-    }
-}
-
 static void communicate_step(StageClock *self, int32_t step, const ProgramCollective *collective) {
     const StageCosts *costs = self->costs;
     const CollectivePartition *partition = &costs->partitions[collective->axes];
@@ -69,7 +58,16 @@ static void run_steps(StageClock *self, const StagePiece *piece) {
         if (s > piece->first && steps[s].program != steps[s - 1].program) join_streams(self);
         if (events->work_of[s] == EVENT_COLLECTIVE)
             communicate_step(self, s, steps[s].instruction->collective);
-        else compute_steps(self, s, next);
+        else {
+            /* Of these steps only the first may wait for a collective. */
+            for (int32_t l = 0; l < self->stream_count; l++) {
+                const ExecutedStep *step = &stage_costs_of(self->costs, l)->steps[s];
+                Ticks ticks = self->sums ? self->sums[l][next] - self->sums[l][s] : self->ticks[l][s];
+                Moment start = streams_ready(&self->streams[l], step->wait > 0 ? s - step->wait : -1);
+                if (ticks > 0 && self->varies) ticks = rint(ticks * stretch(self, l));
+                streams_compute(&self->streams[l], start, ticks, report_slice(self, l, step, start, ticks));
+            }
+        }
     }
     join_streams(self);
 }

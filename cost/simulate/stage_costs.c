@@ -59,18 +59,6 @@ static bool is_uniform(const StageCosts *self) {
     return true;
 }
 
-/* Returns the most that a member of a group moves. */
-static double group_bytes(const StageCosts *self, const CollectivePartition *partition, int32_t step,
-                          int32_t group) {
-    const int32_t *members = &partition->members[group * partition->group_size];
-    double bytes = 0;
-    for (int32_t k = 0; k < (self->program_count == 1 ? 1 : partition->group_size); k++) {
-        double wanted = stage_costs_of(self, members[k])->tensor_bytes[step];
-        if (wanted > bytes) bytes = wanted;
-    }
-    return bytes;
-}
-
 static AmStatus price_collectives(StageCosts *self, Arena *arena, AmError *error) {
     const ProgramEvents *costs = &self->programs[0];
     size_t type =
@@ -90,7 +78,13 @@ static AmStatus price_collectives(StageCosts *self, Arena *arena, AmError *error
             TRY(memory_check_host(self->cluster, self->stage->devices, self->stage->mesh.device_count,
                                   error));
         for (int32_t g = 0; g < groups; g++) {
-            double bytes = group_bytes(self, partition, s, g);
+            /* The most that a member of the group moves. */
+            const int32_t *members = &partition->members[g * partition->group_size];
+            double bytes = 0;
+            for (int32_t k = 0; k < (self->program_count == 1 ? 1 : partition->group_size); k++) {
+                double wanted = stage_costs_of(self, members[k])->tensor_bytes[s];
+                if (wanted > bytes) bytes = wanted;
+            }
             /* A host copy is one of each device: of all of them where they are alike. */
             const int32_t *devices = &self->stage->devices[self->is_uniform ? 0 : partition->members[g]];
             int32_t copies = self->is_uniform ? self->stage->mesh.device_count : 1;

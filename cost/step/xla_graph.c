@@ -119,18 +119,17 @@ static bool is_taken_in(const ProgramInstruction *instruction) {
     return is_fusible(instruction) && instruction->opcode != IR_PAD;
 }
 
-static bool is_constant(const Program *program, int32_t value) {
-    const ProgramInstruction *instruction = xla_producer(program, program_viewed(program, value));
-    while (instruction && instruction->opcode == IR_BROADCAST)
-        instruction = xla_producer(program, program_viewed(program, instruction->operands[0]));
-    return instruction && instruction->opcode == IR_CONSTANT;
-}
-
 /* Returns whether XLA rather stores the result than computes it twice. A division by a constant is a product.
  */
 static bool is_expensive(const Program *program, const ProgramInstruction *instruction) {
     bool divides = instruction->opcode == IR_DIVIDE || instruction->opcode == IR_REMAINDER;
-    if (divides) return !is_constant(program, instruction->operands[1]);
+    if (divides) {
+        const ProgramInstruction *divisor =
+            xla_producer(program, program_viewed(program, instruction->operands[1]));
+        while (divisor && divisor->opcode == IR_BROADCAST)
+            divisor = xla_producer(program, program_viewed(program, divisor->operands[0]));
+        return !(divisor && divisor->opcode == IR_CONSTANT);
+    }
     return instruction->opcode == IR_GATHER || ir_opcode_has(instruction->opcode, FACT_TRANSCENDENTAL);
 }
 
@@ -427,12 +426,6 @@ static AmStatus add_nodes(GraphBuilder *self, AmError *error) {
     return AM_OK;
 }
 
-static bool is_resharded(const ProgramInstruction *instruction) {
-    return instruction && instruction->kind == PROGRAM_COLLECTIVE &&
-           instruction->collective->kind != PROGRAM_ALL_REDUCE &&
-           instruction->collective->kind != PROGRAM_REDUCE_SCATTER;
-}
-
 /* Gives every reader of an activation that is gathered or moved a collective of its own, and all readers of a
  * parameter the same one: XLA's partitioner reshards at each use, but keeps parameters that it has gathered.
  */
@@ -448,7 +441,10 @@ static AmStatus reshard_for_readers(GraphBuilder *self, AmError *error) {
             int32_t *input = (int32_t *)&graph->nodes[n].inputs[k], value = *input;
             const ProgramInstruction *producer =
                 value < program->value_count ? xla_producer(program, value) : NULL;
-            if (!is_resharded(producer) || graph->is_output[value]) continue;
+            bool is_resharded = producer && producer->kind == PROGRAM_COLLECTIVE &&
+                                producer->collective->kind != PROGRAM_ALL_REDUCE &&
+                                producer->collective->kind != PROGRAM_REDUCE_SCATTER;
+            if (!is_resharded || graph->is_output[value]) continue;
             int32_t operand = xla_operand(program, producer, value, 0);
             if (!xla_producer(program, operand)) {
                 int32_t first = gathered[operand];
