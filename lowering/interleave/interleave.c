@@ -18,17 +18,6 @@ static int32_t loop_iterations(const Rules *rules, const PlannedLoop *loop) {
     return in_entry && trips > 1 && trips <= INT32_MAX ? (int32_t)trips : 0;
 }
 
-/* Finds for each instruction of the module the number of the loop whose array it is; -1: none. */
-static int32_t *find_producers(Arena *arena, const Rules *rules) {
-    int32_t *producers = ARENA_ARRAY(arena, int32_t, rules->module->instruction_count + 1);
-    for (int32_t i = 0; producers && i < rules->module->instruction_count; i++) producers[i] = -1;
-    for (int32_t l = rules->loop_count - 1; producers && l >= 0; l--)
-        for (int32_t k = 0; k < rules->loops[l].leaf_count; k++)
-            if (rules->loops[l].leaves[k].afterwards >= 0)
-                producers[rules->loops[l].leaves[k].afterwards] = l;
-    return producers;
-}
-
 /* Returns the loop that made (instruction, leaf), as reshapes show it; -1: none. */
 static int32_t loop_that_made(const Rules *rules, const int32_t *producers, int32_t instruction) {
     const IrInstruction *at = &rules->module->instructions[instruction];
@@ -59,7 +48,13 @@ static int32_t find_first(const Rules *rules, const int32_t *producers, const Pl
 AmStatus interleave_pairs(LoopPair **pairs, int32_t *count, Arena *arena, const Rules *rules,
                           AmError *error) {
     bool *paired = ARENA_ARRAY(arena, bool, rules->loop_count + 1);
-    const int32_t *producers = find_producers(arena, rules);
+    /* For each instruction of the module the number of the loop whose array it is; -1: none. */
+    int32_t *producers = ARENA_ARRAY(arena, int32_t, rules->module->instruction_count + 1);
+    for (int32_t i = 0; producers && i < rules->module->instruction_count; i++) producers[i] = -1;
+    for (int32_t l = rules->loop_count - 1; producers && l >= 0; l--)
+        for (int32_t k = 0; k < rules->loops[l].leaf_count; k++)
+            if (rules->loops[l].leaves[k].afterwards >= 0)
+                producers[rules->loops[l].leaves[k].afterwards] = l;
     *pairs = ARENA_ARRAY(arena, LoopPair, rules->loop_count + 1);
     *count = 0;
     if (arena->failed) return am_fail_memory(error, rules->module->instruction_count);
@@ -100,24 +95,19 @@ static AmStatus refuse_operator(const Program *program, ScheduleKind schedule, i
                                                     : "schedule gpipe allows it");
 }
 
-/* Marks the entry instructions of the canonical module that depend on `loop`. */
-static bool *find_dependents(Arena *arena, const Rules *rules, int32_t loop) {
-    bool *depends = ARENA_ARRAY(arena, bool, rules->entry_count + 1);
+/* Marks the instructions of the program that depend on instruction `first`, the canonical `loop`; in the
+ * arena. */
+static AmStatus mark_after(bool **result, const JoinedLoops *loops, const Rules *rules, int32_t loop,
+                           AmError *error) {
+    const Program *program = loops->program;
+    /* The entry instructions of the canonical module that depend on `loop`. */
+    bool *depends = ARENA_ARRAY(program->arena, bool, rules->entry_count + 1);
     for (int32_t i = loop; depends && i < rules->entry_count; i++) {
         const IrInstruction *instruction = &rules->module->instructions[i];
         depends[i] = i == loop;
         for (int32_t k = 0; k < instruction->operand_count && !depends[i]; k++)
             depends[i] = depends[instruction->operands[k]];
     }
-    return depends;
-}
-
-/* Marks the instructions of the program that depend on instruction `first`, the canonical `loop`; in the
- * arena. */
-static AmStatus mark_after(bool **result, const JoinedLoops *loops, const Rules *rules, int32_t loop,
-                           AmError *error) {
-    const Program *program = loops->program;
-    bool *depends = find_dependents(program->arena, rules, loop);
     bool *is_after = ARENA_ARRAY(program->arena, bool, program->instruction_count + 1);
     if (program->arena->failed) return am_fail_memory(error, program->instruction_count);
     for (int32_t i = loops->first; i < program->instruction_count; i++) {

@@ -343,18 +343,6 @@ static AmStatus begin_operands(NewOperands *operands, const JoinedLoops *loops, 
     return AM_OK;
 }
 
-/* Puts the repeated scalars before the first loop. */
-static AmStatus end_operands(const NewOperands *operands, JoinedLoops *loops, AmError *error) {
-    Program *program = loops->program;
-    TRY(program_insert(program, loops->first, operands->count, error));
-    memcpy(program->instructions + loops->first, operands->repeats,
-           sizeof *operands->repeats * (size_t)operands->count);
-    program_number_producers(program, loops->first);
-    loops->first += operands->count;
-    loops->second += operands->count;
-    return AM_OK;
-}
-
 /* Replaces the first loop's initial array, operand p, by a scalar repeated into the smaller shape. */
 static AmStatus shrink_initial(NewOperands *operands, Program *program, int32_t p, const LoopStack *stack,
                                AmError *error) {
@@ -443,7 +431,13 @@ AmStatus stacks_shrink(JoinedLoops *loops, const LoopStack *stacks, int32_t coun
         operands.second[stack->operand] = result;
         if (program->arena->failed) return am_fail_memory(error, 0);
     }
-    TRY(end_operands(&operands, loops, error));
+    /* The repeated scalars go before the first loop. */
+    TRY(program_insert(program, loops->first, operands.count, error));
+    memcpy(program->instructions + loops->first, operands.repeats,
+           sizeof *operands.repeats * (size_t)operands.count);
+    program_number_producers(program, loops->first);
+    loops->first += operands.count;
+    loops->second += operands.count;
     TRY(end_insertions(&in_writes, writes, error));
     TRY(end_insertions(&in_reads, reads, error));
     TRY(drop_unused(writes, error));

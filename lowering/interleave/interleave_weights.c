@@ -51,18 +51,6 @@ static bool is_heavy(const ProgramInstruction *instruction) {
 
 /* ---- sweeps ---- */
 
-/* Marks the values that both halves carry: those that the condition reads, and the counter. */
-static AmStatus find_common(WeightWorkFinder *self, Arena *arena, AmError *error) {
-    ProgramUses uses;
-    TRY(program_uses(&uses, arena, self->condition, error));
-    for (int32_t p = 0; p < self->parameters; p++) {
-        int32_t value = self->condition->parameters[p];
-        bool is_read = uses.first[value + 1] > uses.first[value] || uses.is_output[value];
-        self->part->is_common[p] = p == 0 || is_read;
-    }
-    return AM_OK;
-}
-
 static void find_free(WeightWorkFinder *self) {
     for (int32_t p = 0; p < self->parameters; p++)
         self->is_free[self->body->parameters[p]] = !is_carried(self, p) || self->part->is_common[p];
@@ -115,16 +103,6 @@ static bool take_light(WeightWorkFinder *self, bool *leads_from_heavy) {
         self->is_now[next] = has_changed = true;
     }
     return has_changed;
-}
-
-static void find_later(WeightWorkFinder *self) {
-    for (int32_t p = 0; p < self->parameters; p++) {
-        int32_t next = self->body->outputs[p];
-        bool is_later = is_carried(self, p) && !self->is_now[next];
-        self->part->is_later[p] = is_later;
-        self->part->count += is_later;
-        self->is_late[next] |= is_later || self->part->is_common[p];
-    }
 }
 
 /* Marks the instructions that W runs, copies and reads. */
@@ -184,11 +162,24 @@ AmStatus waiting_part_find(WaitingPart *part, Arena *arena, const ProgramInstruc
                              .is_free = ARENA_ARRAY(arena, bool, values + 1)};
     bool *leads_from_heavy = ARENA_ARRAY(arena, bool, values + 1);
     if (arena->failed) return am_fail_memory(error, values);
-    TRY(find_common(&self, arena, error));
+    /* Values that both halves carry: those that the condition reads, and the counter. */
+    ProgramUses uses;
+    TRY(program_uses(&uses, arena, self.condition, error));
+    for (int32_t p = 0; p < self.parameters; p++) {
+        int32_t value = self.condition->parameters[p];
+        bool is_read = uses.first[value + 1] > uses.first[value] || uses.is_output[value];
+        self.part->is_common[p] = p == 0 || is_read;
+    }
     find_free(&self);
     do sweep_now(&self);
     while (take_light(&self, leads_from_heavy));
-    find_later(&self);
+    for (int32_t p = 0; p < self.parameters; p++) {
+        int32_t next = self.body->outputs[p];
+        bool is_later = is_carried(&self, p) && !self.is_now[next];
+        self.part->is_later[p] = is_later;
+        self.part->count += is_later;
+        self.is_late[next] |= is_later || self.part->is_common[p];
+    }
     sweep_late(&self);
     find_kept(&self);
     /* Both loops must be able to count. */

@@ -213,21 +213,20 @@ MicroBatchState micro_batch_leaf_state(const MicroBatchRewrite *self, const Plan
     return state;
 }
 
-/* Marks a loop as needed by a reader of its arrays after it: per iteration, or unchanged. */
-static void demand_for_reader(MicroBatchRewrite *self, int32_t i) {
-    int32_t loop = self->reader_loop[i], from = self->rules->loops[loop].instruction;
-    bool is_data = micro_batch_state(self, i, 0)->kind == TIME_SPLIT && !self->has_weight[i];
-    self->in_levels[from] |= self->in_levels[i];
-    if (self->is_split[loop] && !micro_batch_in_entry(self, i) && self->needs[i]) self->in_levels[from] = 1;
-    if (!self->is_split[loop] || (micro_batch_in_entry(self, i) && is_data))
-        self->needs[from] |= self->needs[i] & TIME_NEED_FULL;
-}
-
 static void demand_inputs(MicroBatchRewrite *self, int32_t i) {
     static const MicroBatchState full = {.kind = TIME_FULL};
     const PlannedLoop *loop = rules_loop(self->rules, i);
     uint32_t levels = self->in_levels[i];
-    if (self->reader_loop[i] >= 0) demand_for_reader(self, i);
+    if (self->reader_loop[i] >= 0) {
+        /* A reader of a loop's arrays after it needs the loop per iteration, or unchanged. */
+        int32_t of_reader = self->reader_loop[i], from = self->rules->loops[of_reader].instruction;
+        bool is_data = micro_batch_state(self, i, 0)->kind == TIME_SPLIT && !self->has_weight[i];
+        self->in_levels[from] |= self->in_levels[i];
+        if (self->is_split[of_reader] && !micro_batch_in_entry(self, i) && self->needs[i])
+            self->in_levels[from] = 1;
+        if (!self->is_split[of_reader] || (micro_batch_in_entry(self, i) && is_data))
+            self->needs[from] |= self->needs[i] & TIME_NEED_FULL;
+    }
     if (self->reader_conditional[i] >= 0)
         self->needs[self->reader_conditional[i]] |= self->needs[i] & TIME_NEED_FULL;
     if (micro_batch_is_reader(self, i)) return;

@@ -139,14 +139,6 @@ static void find_components(const Levels *levels) {
 
 /* ---- levels ---- */
 
-/* Returns whether i reads an array that a loop of the module gives, in the iteration that runs this loop. The
- * array may be the same in every iteration, such as functions of weights beside those of examples. */
-static bool is_in_same_iteration(const MicroBatchRewrite *self, int32_t i, int32_t producer) {
-    int32_t loop = self->reader_loop[producer];
-    return loop >= 0 && self->is_split[loop] && micro_batch_in_loop(self, i) &&
-           micro_batch_component(self, i) == micro_batch_component(self, producer);
-}
-
 /* Returns the number of loops that must have run before instruction i can read this array. */
 static int32_t loops_before(const MicroBatchRewrite *self, int32_t i, const InputArray *input) {
     int32_t producer = input->producer;
@@ -160,9 +152,14 @@ static int32_t loops_before(const MicroBatchRewrite *self, int32_t i, const Inpu
         return micro_batch_level(self, producer) + is_later;
     }
     case TIME_PARTIAL: return micro_batch_level(self, producer) + !self->keeps_partial[i];
-    default:
-        return is_in_same_iteration(self, i, producer) ? micro_batch_level(self, producer)
-                                                       : self->loops_before[producer];
+    default: {
+        /* A loop of the module gives the array, in the iteration that runs this loop. The array may be the
+         * same in every iteration, such as functions of weights beside those of examples. */
+        int32_t loop = self->reader_loop[producer];
+        bool is_in_same_iteration = loop >= 0 && self->is_split[loop] && micro_batch_in_loop(self, i) &&
+                                    micro_batch_component(self, i) == micro_batch_component(self, producer);
+        return is_in_same_iteration ? micro_batch_level(self, producer) : self->loops_before[producer];
+    }
     }
 }
 

@@ -407,8 +407,9 @@ int32_t micro_batches_dimension(const PlanContext *context, int32_t parameter) {
     return batch_dimension(context, context->roles->parameters[parameter].instruction, class, size);
 }
 
-/* Splits data inputs along the batch class, or along their first dimension where that has no name. */
-static AmStatus split_data(MicroBatchRewrite *self, AmError *error) {
+AmStatus micro_batch_find_states(MicroBatchRewrite *self, AmError *error) {
+    self->steps_left = (int64_t)STEPS_PER_INSTRUCTION * self->count;
+    /* Data inputs are split along the batch class, or along their first dimension where that has no name. */
     const PlanContext *context = self->context;
     const IrRoles *roles = context->roles;
     int64_t size;
@@ -428,11 +429,5 @@ static AmStatus split_data(MicroBatchRewrite *self, AmError *error) {
         if (d < 0) continue;
         *micro_batch_state(self, i, 0) = (MicroBatchState){.kind = TIME_SPLIT, .dimension = d, .unit = 1};
     }
-    return AM_OK;
-}
-
-AmStatus micro_batch_find_states(MicroBatchRewrite *self, AmError *error) {
-    self->steps_left = (int64_t)STEPS_PER_INSTRUCTION * self->count;
-    TRY(split_data(self, error));
     return find_states_of(self, self->module->entry, error);
 }

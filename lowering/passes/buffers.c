@@ -220,16 +220,6 @@ static bool is_read_by_joined(const Planner *self, const ProgramInstruction *ins
     return false;
 }
 
-/* Returns whether `storage` is the changed operand of an instruction, and that of no other operand. */
-static bool updates_in_place(const Planner *self, const ProgramInstruction *instruction, int32_t storage,
-                             int32_t result) {
-    int32_t place = program_changed_operand(instruction, result);
-    if (place < 0) return false;
-    for (int32_t k = 0; k < instruction->operand_count; k++)
-        if ((self->storage[instruction->operands[k]] == storage) != (k == place)) return false;
-    return !is_read_by_joined(self, instruction, storage);
-}
-
 /* Returns whether the row group of `step` needs `storage` when the step has run for some rows: another step
  * reads it later, or in other rows. */
 static bool is_needed_by_group(const Planner *self, const ProgramStep *step, int32_t storage) {
@@ -250,8 +240,15 @@ static bool is_needed_by_group(const Planner *self, const ProgramStep *step, int
 static bool reads_in_place(const Planner *self, const ProgramStep *step, int32_t storage, int32_t result) {
     const Program *program = self->program;
     if (is_needed_by_group(self, step, storage)) return false;
-    if (step->fusion < 0)
-        return updates_in_place(self, &program->instructions[step->instruction], storage, result);
+    if (step->fusion < 0) {
+        const ProgramInstruction *instruction = &program->instructions[step->instruction];
+        /* It is the changed operand of the instruction, and no other one. */
+        int32_t place = program_changed_operand(instruction, result);
+        if (place < 0) return false;
+        for (int32_t k = 0; k < instruction->operand_count; k++)
+            if ((self->storage[instruction->operands[k]] == storage) != (k == place)) return false;
+        return !is_read_by_joined(self, instruction, storage);
+    }
     const ProgramFusion *fusion = &program->execution.fusions[step->fusion];
     int64_t width = dtype_bytes(program->values[result].shape.type);
     for (int32_t k = 0; k < fusion->input_count; k++) {

@@ -66,17 +66,6 @@ static int32_t row_dimensions(const ProgramFusion *fusion, int64_t rows) {
     return product == rows && fusion->elements > 0 ? d : -1;
 }
 
-/* Returns whether an input's elements of a row lie in the same row of an array of `rows` rows. */
-static bool is_in_row(const ProgramFusion *fusion, const int64_t *strides, int32_t outer, int64_t row) {
-    int64_t step = row, reach = 1;
-    for (int32_t d = outer - 1; d >= 0; d--) {
-        if (fusion->dimensions[d] > 1 && strides[d] != step) return false;
-        step *= fusion->dimensions[d];
-    }
-    for (int32_t d = outer; d < fusion->rank; d++) reach += (fusion->dimensions[d] - 1) * strides[d];
-    return reach <= row;
-}
-
 /* Returns whether the step goes through the rows of the candidate group, if its values are outside. */
 static bool has_rows(const RowGroupFinder *self, int32_t s) {
     const Program *program = self->program;
@@ -92,7 +81,17 @@ bool program_reads_by_rows(const Program *program, const ProgramStep *step, int3
     if (elements % rows != 0) return false;
     if (step->fusion < 0) return operand == 0; /* not the initial value */
     const ProgramFusion *fusion = &program->execution.fusions[step->fusion];
-    return is_in_row(fusion, fusion->inputs[operand].strides, row_dimensions(fusion, rows), elements / rows);
+    int32_t outer = row_dimensions(fusion, rows);
+    int64_t row = elements / rows;
+    /* The input's elements of a row lie in the same row of the array. */
+    int64_t expected = row, reach = 1;
+    for (int32_t d = outer - 1; d >= 0; d--) {
+        if (fusion->dimensions[d] > 1 && fusion->inputs[operand].strides[d] != expected) return false;
+        expected *= fusion->dimensions[d];
+    }
+    for (int32_t d = outer; d < fusion->rank; d++)
+        reach += (fusion->dimensions[d] - 1) * fusion->inputs[operand].strides[d];
+    return reach <= row;
 }
 
 static bool is_made_in(const RowGroupFinder *self, int32_t root, int32_t first, int32_t end) {

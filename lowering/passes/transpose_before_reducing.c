@@ -35,16 +35,6 @@ static ProgramInstruction *transpose_after(const Program *program, const Users *
     return user->kind == PROGRAM_COMPUTE && user->opcode == IR_TRANSPOSE ? user : NULL;
 }
 
-/* Returns the state of an array after its dimensions are permuted: dimension d was dimensions[d]. */
-static SbpState permuted(SbpState state, const int64_t *dimensions, int32_t rank) {
-    SbpState result = state;
-    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
-        for (int32_t d = 0; sbp_is_split(state.axis[axis]) && d < rank; d++)
-            if (dimensions[d] == sbp_dimension(state.axis[axis]))
-                sbp_set_split(&result, axis, d, state.cut[axis]);
-    return result;
-}
-
 /* Exchanges the operations of the two, which keep their positions and results. */
 static void exchange(Program *program, ProgramInstruction *sum, ProgramInstruction *transpose) {
     ProgramInstruction moved = *transpose;
@@ -53,7 +43,13 @@ static void exchange(Program *program, ProgramInstruction *sum, ProgramInstructi
     const ProgramValue *before = &program->values[sum->operands[0]];
     between->shape = after->shape;
     between->origin = after->origin;
-    between->state = permuted(before->state, moved.attributes->dimensions, after->shape.rank);
+    /* Dimension d of the permuted array was dimensions[d]. */
+    SbpState result = before->state;
+    for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
+        for (int32_t d = 0; sbp_is_split(before->state.axis[axis]) && d < after->shape.rank; d++)
+            if (moved.attributes->dimensions[d] == sbp_dimension(before->state.axis[axis]))
+                sbp_set_split(&result, axis, d, before->state.cut[axis]);
+    between->state = result;
     *transpose = *sum;
     transpose->operands = moved.operands;
     transpose->first_result = moved.first_result;

@@ -32,23 +32,21 @@ static uint64_t hash_stem(const char *word, size_t length) {
     return length > 0 ? hash_bytes(word, length, 1) : 0;
 }
 
-static PathWord read_word(const char *word, size_t length) {
-    enum { DIGITS_MOST = 9 };
-    size_t digits = 0;
-    PathWord read = {.number = WHOLE_PATH};
-    while (digits < length && isdigit((unsigned char)word[length - 1 - digits])) digits++;
-    if (digits > 0 && digits <= DIGITS_MOST) read.number = strtol(word + length - digits, NULL, 10);
-    read.whole = read.number < 0 ? hash_stem(word, length) : hash_bytes(word, length, 1);
-    if (digits < length) read.stem = hash_stem(word, length - digits);
-    return read;
-}
-
 static int32_t read_words(PathWord *words, const char *path) {
     int32_t count = 0;
     while (*path && count < WORDS_MOST) {
         size_t length = 0;
         while (isalnum((unsigned char)path[length]) || path[length] == '_') length++;
-        if (length > 0) words[count++] = read_word(path, length);
+        if (length > 0) {
+            enum { DIGITS_MOST = 9 };
+            size_t digits = 0;
+            PathWord read = {.number = WHOLE_PATH};
+            while (digits < length && isdigit((unsigned char)path[length - 1 - digits])) digits++;
+            if (digits > 0 && digits <= DIGITS_MOST) read.number = strtol(path + length - digits, NULL, 10);
+            read.whole = read.number < 0 ? hash_stem(path, length) : hash_bytes(path, length, 1);
+            if (digits < length) read.stem = hash_stem(path, length - digits);
+            words[count++] = read;
+        }
         path += length > 0 ? length : 1;
     }
     return count;

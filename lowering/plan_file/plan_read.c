@@ -357,18 +357,6 @@ static AmStatus read_rewriting(PlanReader *self, PlanContext **primary, json_t *
     return status;
 }
 
-/* Carries the plan to the module at hand by its names, and notes the hash of the plan's own module. */
-static AmStatus carry_names(PlanReader *self, json_t *root, PlanContext *source) {
-    const json_t *module = json_object_get(root, "module");
-    const char *sha256 = json_string_value(json_object_get(module, "sha256"));
-    const char *before = arena_copy_string(self->arena, sha256 ? sha256 : "");
-    if (!before) return am_fail_memory(self->error, 0);
-    TRY(plan_names_carry(root, source, self->source, self->error));
-    const char *after = json_string_value(json_object_get(module, "sha256"));
-    if (after && strcmp(before, after) != 0) self->plan->carried_sha256 = before;
-    return AM_OK;
-}
-
 static AmStatus read_plan(PlanReader *self, PlanContext *primary, json_t *root) {
     static const char *const keys[] = {"format",        "automap_version", "module",    "cluster",
                                        "micro_batches", "schedule",        "stages",    "relaxations",
@@ -382,7 +370,15 @@ static AmStatus read_plan(PlanReader *self, PlanContext *primary, json_t *root) 
     TRY(json_get_string(&version, root, "automap_version", self->source, "$", self->error));
     TRY(plan_rename_keys(root, self->error));
     TRY(plan_adapt(root, plan_context_source(primary), self->source, self->error));
-    TRY(carry_names(self, root, primary->source ? primary->source : primary));
+    PlanContext *source = primary->source ? primary->source : primary;
+    /* The plan is carried to the module at hand by its names; the hash of its own module is noted. */
+    const json_t *module = json_object_get(root, "module");
+    const char *sha256 = json_string_value(json_object_get(module, "sha256"));
+    const char *before = arena_copy_string(self->arena, sha256 ? sha256 : "");
+    if (!before) return am_fail_memory(self->error, 0);
+    TRY(plan_names_carry(root, source, self->source, self->error));
+    const char *after = json_string_value(json_object_get(module, "sha256"));
+    if (after && strcmp(before, after) != 0) self->plan->carried_sha256 = before;
     TRY(read_rewriting(self, &primary, root));
     TRY(read_module(self, root));
     TRY(read_cluster(self, root));

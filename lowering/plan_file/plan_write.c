@@ -188,25 +188,22 @@ static AmStatus make_document(json_t **root, const Plan *plan, const PlanContext
     return status;
 }
 
-/* Makes the document with names, by which other forms of the model take the plan. */
-static AmStatus make_named(json_t **root, const Plan *plan, const PlanContext *context, json_t *parameters,
-                           json_t *decisions, AmError *error) {
-    json_t *document, *names;
-    TRY(make_document(&document, plan, context, parameters, decisions, error));
-    AmStatus status =
-        plan_names_to_json(&names, json_object_get(document, "stages"), plan_context_primary(context), error);
-    if (names) json_object_set_new(document, "names", names);
-    if (status == AM_OK) *root = document;
-    else json_decref(document);
-    return status;
-}
-
 AmStatus plan_to_json(json_t **root, const Plan *plan, const PlanContext *context, AmError *error) {
     json_t *parameters = NULL, *decisions = NULL;
     context = plan_context_used(plan, context);
     AmStatus status = plan_parameters_to_json(&parameters, plan, context, error);
     if (status == AM_OK) status = plan_decisions_to_json(&decisions, plan, context, error);
-    if (status == AM_OK) return make_named(root, plan, context, parameters, decisions, error);
+    if (status == AM_OK) {
+        /* Other forms of the model take the plan by its names. */
+        json_t *document, *names;
+        TRY(make_document(&document, plan, context, parameters, decisions, error));
+        AmStatus named = plan_names_to_json(&names, json_object_get(document, "stages"),
+                                            plan_context_primary(context), error);
+        if (names) json_object_set_new(document, "names", names);
+        if (named == AM_OK) *root = document;
+        else json_decref(document);
+        return named;
+    }
     json_decref(parameters);
     json_decref(decisions);
     return status;

@@ -11,21 +11,17 @@ static void copy_mark(ProgramValue *to, const ProgramValue *from) {
     to->iota_first = from->iota_first;
 }
 
-/* Returns the value of which `value` is a view, or `value` itself. */
-static int32_t viewed_value(const Program *program, int32_t value) {
-    int32_t producer = program->values[value].instruction;
-    while (producer >= 0 && program->instructions[producer].kind == PROGRAM_VIEW) {
-        value = program->instructions[producer].operands[0];
-        producer = program->values[value].instruction;
-    }
-    return value;
-}
-
 /* Returns whether the region of a loop gives its parameter k to the next iteration unchanged. */
 static bool keeps(const ProgramInstruction *loop, int32_t k) {
     const Program *body = loop->regions.programs[0];
     if (k >= body->roles->output_count || body->outputs[k] < 0) return true;
-    return viewed_value(body, body->outputs[k]) == body->parameters[k];
+    int32_t value = body->outputs[k];
+    int32_t producer = body->values[value].instruction;
+    while (producer >= 0 && body->instructions[producer].kind == PROGRAM_VIEW) {
+        value = body->instructions[producer].operands[0];
+        producer = body->values[value].instruction;
+    }
+    return value == body->parameters[k];
 }
 
 /* Sets the parameters of regions of calls, fusions and loops to the operands. */

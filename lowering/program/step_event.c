@@ -83,19 +83,6 @@ static void add_instruction(StepEvent *event, const Program *program, const Prog
     if (of->compute.shard) text_append_string(key, " of a shard");
 }
 
-/* Adds the strides: 'b' the same along the dimension; 'd' as in a dense array of the index space; 's'
- * otherwise. */
-static void add_strides(Text *key, const ProgramFusion *fusion, const ProgramFusionInput *input) {
-    int64_t dense = 1;
-    char letters[IR_MAX_RANK + 1] = "";
-    for (int32_t d = fusion->rank - 1; d >= 0; d--) {
-        letters[d] = input->strides[d] == 0 ? 'b' : input->strides[d] == dense ? 'd' : 's';
-        dense *= fusion->dimensions[d];
-    }
-    letters[fusion->rank] = 0;
-    text_append_string(key, letters);
-}
-
 static void add_fusion(StepEvent *event, const Program *program, const ProgramFusion *fusion) {
     Text *key = &event->key;
     text_append_string(key, "fusion");
@@ -103,7 +90,18 @@ static void add_fusion(StepEvent *event, const Program *program, const ProgramFu
         event->sizes[event->size_count++] = (double)fusion->dimensions[d];
     for (int32_t k = 0; k < fusion->input_count; k++) {
         text_append(key, " %s:", dtype_name(program->values[fusion->inputs[k].value].shape.type));
-        add_strides(key, fusion, &fusion->inputs[k]);
+        /* Strides: 'b' the same along the dimension; 'd' as in a dense array of the index space; 's'
+         * otherwise. */
+        int64_t dense = 1;
+        char letters[IR_MAX_RANK + 1] = "";
+        for (int32_t d = fusion->rank - 1; d >= 0; d--) {
+            letters[d] = fusion->inputs[k].strides[d] == 0       ? 'b'
+                         : fusion->inputs[k].strides[d] == dense ? 'd'
+                                                                 : 's';
+            dense *= fusion->dimensions[d];
+        }
+        letters[fusion->rank] = 0;
+        text_append_string(key, letters);
     }
     for (int32_t k = 0; k < fusion->op_count; k++) {
         const ProgramFusionOp *op = &fusion->ops[k];

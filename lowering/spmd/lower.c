@@ -329,16 +329,6 @@ static bool factors_for(const Lowering *self, int32_t i, int32_t leaf, SbpState 
     return exact;
 }
 
-/* Marks that the values of i made from here on are for this pass alone. */
-static void mark_gathered(Lowering *self, int32_t i, int32_t newest_before) {
-    self->gathers++;
-    for (int32_t value = self->newest[i]; value >= 0 && value != newest_before;
-         value = self->states[value].older) {
-        self->states[value].gather = self->gathers;
-        self->states[value].pass = pass_of(self);
-    }
-}
-
 /* Finds the value in the state, or emits it. */
 static AmStatus require_value(Lowering *self, int32_t i, int32_t leaf, SbpState state, int32_t *value,
                               AmError *error) {
@@ -383,7 +373,14 @@ AmStatus lower_operand_in_state(Lowering *self, int32_t i, int32_t leaf, SbpStat
                                 AmError *error) {
     int32_t before = self->newest[i];
     TRY(require_value(self, i, leaf, state, value, error));
-    if (self->assignment->regathered[i] && self->newest[i] != before) mark_gathered(self, i, before);
+    if (self->assignment->regathered[i] && self->newest[i] != before) {
+        /* The values of i made from here on are for this pass alone. */
+        self->gathers++;
+        for (int32_t made = self->newest[i]; made >= 0 && made != before; made = self->states[made].older) {
+            self->states[made].gather = self->gathers;
+            self->states[made].pass = pass_of(self);
+        }
+    }
     return AM_OK;
 }
 

@@ -168,17 +168,6 @@ static AmStatus lower_root(ComputationLowering *self, IrRoles *roles, bool repea
     return AM_OK;
 }
 
-static void mark_live(ComputationLowering *self) {
-    const IrComputation *body = self->body;
-    self->live[body->root - body->first] = true;
-    for (int32_t i = body->count - 1; i >= 0; i--) {
-        const IrInstruction *instruction = &self->module->instructions[body->first + i];
-        if (!self->live[i]) continue;
-        for (int32_t k = 0; k < instruction->operand_count; k++)
-            self->live[instruction->operands[k] - body->first] = true;
-    }
-}
-
 static AmStatus make_program(Program **result, Arena *arena, const IrModule *module, int32_t computation,
                              const IrShape *shapes, bool repeats, AmError *error) {
     if (computation < 0 || computation >= module->computation_count)
@@ -197,7 +186,13 @@ static AmStatus make_program(Program **result, Arena *arena, const IrModule *mod
     if (arena->failed) return am_fail_memory(error, body->count);
     *roles = (IrRoles){.loss = -1};
     *program = (Program){.arena = arena, .module = module, .roles = roles};
-    mark_live(&self);
+    self.live[body->root - body->first] = true;
+    for (int32_t i = body->count - 1; i >= 0; i--) {
+        const IrInstruction *instruction = &self.module->instructions[body->first + i];
+        if (!self.live[i]) continue;
+        for (int32_t k = 0; k < instruction->operand_count; k++)
+            self.live[instruction->operands[k] - body->first] = true;
+    }
     TRY(lower_parameters(&self, roles, error));
     for (int32_t i = 0; i < body->count && !arena->failed; i++)
         if (self.live[i] && module->instructions[body->first + i].opcode != IR_PARAMETER)

@@ -171,19 +171,6 @@ static bool is_brought(const FactorRule *rule, const Factor *factor, int32_t slo
     return factor->dimension[slot] >= 0 && slot != part_slot(rule, factor);
 }
 
-/* Returns the shards of the instruction's result, or of its kernel, in `state`. A reversed window meets the
- * end of its kernel first. */
-static HaloRange *find_own_parts(Lowering *self, const Halo *halo, SbpState state) {
-    int32_t slot = part_slot(halo->rule, halo->factor), d = halo->factor->dimension[slot];
-    bool is_kernel = slot < halo->rule->operand_count;
-    int64_t size =
-        is_kernel ? halo_operand_size(halo, slot) : rules_leaf(&halo->source->shape, 0)->dimensions[d];
-    HaloRange *parts = find_parts(self, halo, state, d, size);
-    for (int32_t m = 0; parts && is_kernel && halo_is_reversed(halo) && m < halo->count; m++)
-        parts[m].start = size - parts[m].start - parts[m].extent;
-    return parts;
-}
-
 static AmStatus open_halo(Halo *halo, Lowering *self, int32_t i, int32_t f, uint32_t axes,
                           SbpState part_state, AmError *error) {
     const Mesh *mesh = self->program->mesh;
@@ -200,7 +187,15 @@ static AmStatus open_halo(Halo *halo, Lowering *self, int32_t i, int32_t f, uint
                    .count = count,
                    .ranges = ARENA_ARRAY(self->arena, HaloRange, (int64_t)count * rule->operand_count)};
     while (group[halo->position] != self->program->device) halo->position++;
-    halo->parts = find_own_parts(self, halo, part_state);
+    /* A reversed window meets the end of its kernel first. */
+    int32_t slot = part_slot(halo->rule, halo->factor), d = halo->factor->dimension[slot];
+    bool is_kernel = slot < halo->rule->operand_count;
+    int64_t size =
+        is_kernel ? halo_operand_size(halo, slot) : rules_leaf(&halo->source->shape, 0)->dimensions[d];
+    HaloRange *parts = find_parts(self, halo, part_state, d, size);
+    for (int32_t m = 0; parts && is_kernel && halo_is_reversed(halo) && m < halo->count; m++)
+        parts[m].start = size - parts[m].start - parts[m].extent;
+    halo->parts = parts;
     return self->arena->failed ? am_fail_memory(error, count) : AM_OK;
 }
 
