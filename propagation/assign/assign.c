@@ -431,18 +431,6 @@ static void weigh_reduction(const Assigner *self, AxisPlacement *placing, int32_
     placing->best[i] = here < above ? here : above;
 }
 
-/* Lets an accumulated array be partial in the loop, as its addends are. */
-static void open_accumulations(const Assigner *self, AxisPlacement *placing, int32_t axis) {
-    for (int32_t k = 0; k < self->split_options->accumulation_count; k++) {
-        int32_t reader = self->split_options->accumulations[k].reader;
-        if (!stays_here(self, reader) || !stays_here(self, self->split_options->accumulations[k].next))
-            continue;
-        if (self->result->stored[reader].axis[axis] != SBP_B) continue;
-        placing->best[reader] = 0;
-        *partial_of(self, reader, axis) = self->split_options->accumulations[k].reduction;
-    }
-}
-
 /* Keeps a loop's result partial if all addends are partial: one reduction replaces one per iteration. */
 static void close_accumulation(Assigner *self, AxisPlacement *placing, int32_t next, int32_t axis) {
     const SplitOptions *split_options = self->split_options;
@@ -471,7 +459,15 @@ static void place_reductions(Assigner *self, Arena *scratch, int32_t axis) {
                              .is_f32_sum = ARENA_ARRAY(scratch, bool, self->count)};
     if (scratch->failed) return;
     for (int32_t i = 0; i < self->count; i++) placing.best[i] = -1;
-    open_accumulations(self, &placing, axis);
+    /* An accumulated array may be partial in the loop, as its addends are. */
+    for (int32_t k = 0; k < self->split_options->accumulation_count; k++) {
+        int32_t reader = self->split_options->accumulations[k].reader;
+        if (!stays_here(self, reader) || !stays_here(self, self->split_options->accumulations[k].next))
+            continue;
+        if (self->result->stored[reader].axis[axis] != SBP_B) continue;
+        placing.best[reader] = 0;
+        *partial_of(self, reader, axis) = self->split_options->accumulations[k].reduction;
+    }
     for (int32_t d = 0; d < split_options->decided_count; d++) {
         weigh_reduction(self, &placing, split_options->decided[d], axis);
         close_accumulation(self, &placing, split_options->decided[d], axis);

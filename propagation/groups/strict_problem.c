@@ -420,26 +420,22 @@ static void narrow(StrictProblem *problem, int32_t variable, Domain domain, int3
     }
 }
 
-/* Returns whether the domains allow a row; a tensor that stands in two slots has one state. */
-static bool row_holds(StrictProblem *problem, const Constraint *constraint, const Sbp *row) {
-    const int32_t *variables = &problem->slots[constraint->first_slot];
-    bool holds = true;
-    for (int32_t slot = 0; slot < constraint->slot_count; slot++)
-        problem->state_seen[variables[slot]] = row[slot];
-    for (int32_t slot = 0; slot < constraint->slot_count && holds; slot++)
-        holds = (problem->domains[variables[slot]] & bit_of(row[slot])) != 0 &&
-                problem->state_seen[variables[slot]] == row[slot];
-    return holds;
-}
-
 /* Keeps in every variable what some row supports; false if nothing is left. A
  * variable that is narrowed queues the constraint again. */
 static bool revise(StrictProblem *problem, const Constraint *constraint) {
     const int32_t *variables = &problem->slots[constraint->first_slot];
     const Sbp *rows = &problem->states[constraint->first_row];
-    for (int32_t r = 0; r < constraint->row_count; r++)
-        problem->row_is_alive[r] =
-            row_holds(problem, constraint, &rows[(size_t)r * (size_t)constraint->slot_count]);
+    for (int32_t r = 0; r < constraint->row_count; r++) {
+        const Sbp *row = &rows[(size_t)r * (size_t)constraint->slot_count];
+        /* The domains allow the row; a tensor in two slots has one state. */
+        bool holds = true;
+        for (int32_t slot = 0; slot < constraint->slot_count; slot++)
+            problem->state_seen[variables[slot]] = row[slot];
+        for (int32_t slot = 0; slot < constraint->slot_count && holds; slot++)
+            holds = (problem->domains[variables[slot]] & bit_of(row[slot])) != 0 &&
+                    problem->state_seen[variables[slot]] == row[slot];
+        problem->row_is_alive[r] = holds;
+    }
     for (int32_t slot = 0; slot < constraint->slot_count; slot++) {
         Domain supported = 0;
         for (int32_t r = 0; r < constraint->row_count; r++) {

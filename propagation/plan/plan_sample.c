@@ -8,9 +8,16 @@
 
 #include <string.h>
 
-/* Maps the sample's parameters and outputs to those of the module as read. */
-static AmStatus map_parts(PlanSample *sample, AmError *error) {
+/* Derives roles, rules, classes and options to split of the sample. */
+static AmStatus derive(PlanSample *sample, AmError *error) {
     PlanContext *self = sample->context;
+    TRY(ir_sample_roles(&self->roles, &self->arena, self->canonical, sample->record, sample->primary->roles,
+                        error));
+    TRY(rules_build(&self->rules, &self->arena, self->canonical, error));
+    TRY(classes_build(&self->classes, &self->arena, self->rules, self->roles, error));
+    TRY(split_options_build(&self->split_options, &self->arena, self->rules, self->classes, self->roles,
+                            error));
+    /* The sample's parameters and outputs correspond to those of the module as read. */
     const IrLayerSample *record = sample->record;
     IrLayerMap *map = ARENA_ARRAY(&self->arena, IrLayerMap, 1);
     IrLayerPart *parameters = ARENA_ARRAY(&self->arena, IrLayerPart, record->parameter_count + 1);
@@ -26,18 +33,6 @@ static AmStatus map_parts(PlanSample *sample, AmError *error) {
                         .output_count = record->output_count};
     self->layer_map = map;
     return AM_OK;
-}
-
-/* Derives roles, rules, classes and options to split of the sample. */
-static AmStatus derive(PlanSample *sample, AmError *error) {
-    PlanContext *self = sample->context;
-    TRY(ir_sample_roles(&self->roles, &self->arena, self->canonical, sample->record, sample->primary->roles,
-                        error));
-    TRY(rules_build(&self->rules, &self->arena, self->canonical, error));
-    TRY(classes_build(&self->classes, &self->arena, self->rules, self->roles, error));
-    TRY(split_options_build(&self->split_options, &self->arena, self->rules, self->classes, self->roles,
-                            error));
-    return map_parts(sample, error);
 }
 
 AmStatus plan_sample_make(PlanSample *sample, const PlanContext *primary, AmError *error) {

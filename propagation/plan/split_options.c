@@ -120,15 +120,6 @@ static AmStatus find_accumulations(SplitOptions *self, Arena *arena, const Rules
     return AM_OK;
 }
 
-static void list_decided(SplitOptions *self, const Rules *rules) {
-    const IrModule *module = rules->module;
-    for (int32_t c = module->computation_count - 1; c >= 0; c--) {
-        const IrComputation *body = &module->computations[c];
-        for (int32_t i = body->first; i < body->first + body->count; i++)
-            if (self->live[i] && !rules->on_demand[i]) self->decided[self->decided_count++] = i;
-    }
-}
-
 AmStatus split_options_build(SplitOptions **split_options, Arena *arena, const Rules *rules,
                              const Classes *classes, const IrRoles *roles, AmError *error) {
     const IrModule *module = rules->module;
@@ -177,7 +168,11 @@ AmStatus split_options_build(SplitOptions **split_options, Arena *arena, const R
         self->first_factor[i + 1] = factors;
     }
     mark_live(self, rules, roles);
-    list_decided(self, rules);
+    for (int32_t c = module->computation_count - 1; c >= 0; c--) {
+        const IrComputation *body = &module->computations[c];
+        for (int32_t i = body->first; i < body->first + body->count; i++)
+            if (self->live[i] && !rules->on_demand[i]) self->decided[self->decided_count++] = i;
+    }
     *split_options = self;
     TRY(find_accumulations(self, arena, rules, error));
     return storage_find_roles(&self->storage, arena, rules, self, roles, error);

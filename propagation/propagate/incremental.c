@@ -109,25 +109,6 @@ static uint64_t strongest_seed(const Incremental *self, const Sets *sets, int32_
     return best;
 }
 
-/* Makes `key` the seed of a node, and updates the sets and values that it reaches. */
-static void set_seed(Incremental *self, int32_t axis, int32_t node, uint64_t key) {
-    int32_t strand = self->strands.set_of[node], class = self->classes.set_of[node];
-    uint64_t *of_strand = &self->strands.keys[axis][strand], *of_class = &self->classes.keys[axis][class];
-    uint64_t before = self->seeds[axis][node];
-    self->seeds[axis][node] = key;
-    bool rises = key < before; /* a weaker seed on the same node may leave its sets to another member */
-    uint64_t new_strand =
-        rises ? (key < *of_strand ? key : *of_strand) : strongest_seed(self, &self->strands, strand, axis);
-    uint64_t new_class =
-        rises ? (key < *of_class ? key : *of_class) : strongest_seed(self, &self->classes, class, axis);
-    bool strand_changed = new_strand != *of_strand, class_changed = new_class != *of_class;
-    *of_strand = new_strand;
-    *of_class = new_class;
-    if (class_changed) resolve_members(self, &self->classes, class, axis);
-    else if (strand_changed) resolve_members(self, &self->strands, strand, axis);
-    else resolve(self, self->value_of[node], axis);
-}
-
 /* Returns the node of a dimension; -1: nothing can split it. */
 static int32_t find_node(const Incremental *self, int32_t instruction, int32_t dimension) {
     const SplitOptions *split_options = self->split_options;
@@ -145,7 +126,24 @@ bool incremental_add(Incremental *incremental, int32_t axis, int32_t instruction
                      int32_t priority) {
     int32_t node = find_node(incremental, instruction, dimension);
     if (node < 0 || incremental->mesh.axes[axis].size == 1) return false;
-    set_seed(incremental, axis, node, (uint64_t)priority << OWN_SHIFT | (uint64_t)node);
+    uint64_t key = (uint64_t)priority << OWN_SHIFT | (uint64_t)node;
+    /* The key becomes the seed of the node; the sets and values that it reaches are updated. */
+    int32_t strand = incremental->strands.set_of[node], class = incremental->classes.set_of[node];
+    uint64_t *of_strand = &incremental->strands.keys[axis][strand],
+             *of_class = &incremental->classes.keys[axis][class];
+    uint64_t before = incremental->seeds[axis][node];
+    incremental->seeds[axis][node] = key;
+    bool rises = key < before; /* a weaker seed on the same node may leave its sets to another member */
+    uint64_t new_strand = rises ? (key < *of_strand ? key : *of_strand)
+                                : strongest_seed(incremental, &incremental->strands, strand, axis);
+    uint64_t new_class = rises ? (key < *of_class ? key : *of_class)
+                               : strongest_seed(incremental, &incremental->classes, class, axis);
+    bool strand_changed = new_strand != *of_strand, class_changed = new_class != *of_class;
+    *of_strand = new_strand;
+    *of_class = new_class;
+    if (class_changed) resolve_members(incremental, &incremental->classes, class, axis);
+    else if (strand_changed) resolve_members(incremental, &incremental->strands, strand, axis);
+    else resolve(incremental, incremental->value_of[node], axis);
     return true;
 }
 

@@ -42,18 +42,6 @@ static AmStatus place_iota(int32_t *place, int32_t devices, const int64_t *sizes
     return AM_OK;
 }
 
-static AmStatus place_list(int32_t *place, int32_t devices, const int64_t *list, size_t count,
-                           AmError *error) {
-    if (count != (size_t)devices) return fail(error, "as many devices as tiles were expected");
-    for (int32_t d = 0; d < devices; d++) place[d] = -1;
-    for (int32_t p = 0; p < devices; p++) {
-        if (list[p] < 0 || list[p] >= devices || place[list[p]] >= 0)
-            return fail(error, "each device was expected once");
-        place[list[p]] = p;
-    }
-    return AM_OK;
-}
-
 static void set_strides(DeviceTiles *tiles) {
     int32_t stride = tiles->device_count; /* dimensions of whole copies come last */
     for (int32_t d = 0; d < tiles->rank; d++) {
@@ -81,9 +69,19 @@ static AmStatus read_tiled(DeviceTiles *tiles, Arena *arena, const Hlo__OpShardi
     int32_t *place = ARENA_ARRAY(arena, int32_t, tiles->device_count);
     if (!place) return am_fail_memory(error, tiles->device_count);
     tiles->place = place;
-    if (message->n_iota_reshape_dims == 0)
-        return place_list(place, tiles->device_count, message->tile_assignment_devices,
-                          message->n_tile_assignment_devices, error);
+    if (message->n_iota_reshape_dims == 0) {
+        if (message->n_tile_assignment_devices != (size_t)tiles->device_count)
+            return fail(error, "as many devices as tiles were expected");
+        for (int32_t d = 0; d < tiles->device_count; d++) place[d] = -1;
+        for (int32_t p = 0; p < tiles->device_count; p++) {
+            if (message->tile_assignment_devices[p] < 0 ||
+                message->tile_assignment_devices[p] >= tiles->device_count ||
+                place[message->tile_assignment_devices[p]] >= 0)
+                return fail(error, "each device was expected once");
+            place[message->tile_assignment_devices[p]] = p;
+        }
+        return AM_OK;
+    }
     if (message->n_iota_transpose_perm != message->n_iota_reshape_dims)
         return fail(error, "T(...) is not a permutation of the dimensions before it");
     return place_iota(place, tiles->device_count, message->iota_reshape_dims, message->iota_transpose_perm,
@@ -193,17 +191,6 @@ static int32_t run_length(const DeviceTiles *tiles, int32_t stride) {
     return length;
 }
 
-static AmStatus copy_named_mesh(Mesh *mesh, Arena *arena, const Hlo__MeshProto *named, int32_t devices,
-                                AmError *error) {
-    *mesh = (Mesh){.axis_count = (int32_t)named->n_axes, .device_count = devices};
-    if (named->n_axes > MESH_MAX_AXES)
-        return am_fail(error, AM_ERROR_INPUT, "", "sharding: a mesh of more than %d axes", MESH_MAX_AXES);
-    for (int32_t k = 0; k < mesh->axis_count; k++)
-        mesh->axes[k] = (MeshAxis){.name = arena_copy_string(arena, named->axes[k]->name),
-                                   .size = (int32_t)named->axes[k]->size};
-    return arena->failed ? am_fail_memory(error, 0) : AM_OK;
-}
-
 AmStatus sharding_infer_mesh(Mesh *mesh, Arena *arena, const DeviceTiles *const *tiles, int32_t count,
                              AmError *error) {
     int32_t devices = 0;
@@ -217,7 +204,15 @@ AmStatus sharding_infer_mesh(Mesh *mesh, Arena *arena, const DeviceTiles *const 
         if (tiles[k]->mesh) named = tiles[k]->mesh;
     }
     if (devices == 0) return fail(error, "no value is split, so the mesh is not known: give --mesh");
-    if (named) return copy_named_mesh(mesh, arena, named, devices, error);
+    if (named) {
+        *mesh = (Mesh){.axis_count = (int32_t)named->n_axes, .device_count = devices};
+        if (named->n_axes > MESH_MAX_AXES)
+            return am_fail(error, AM_ERROR_INPUT, "", "sharding: a mesh of more than %d axes", MESH_MAX_AXES);
+        for (int32_t k = 0; k < mesh->axis_count; k++)
+            mesh->axes[k] = (MeshAxis){.name = arena_copy_string(arena, named->axes[k]->name),
+                                       .size = (int32_t)named->axes[k]->size};
+        return arena->failed ? am_fail_memory(error, 0) : AM_OK;
+    }
     int32_t sizes[MESH_MAX_AXES], axes = 0;
     for (int32_t stride = 1; stride < devices; stride *= sizes[axes++]) {
         int32_t run = devices / stride;

@@ -243,21 +243,17 @@ static AmStatus build_rule(Rules *rules, Arena *arena, IrModule *module, int32_t
     return arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }
 
-/* Returns the most slots that any instruction has. */
-static int32_t most_slots(const IrModule *module) {
-    int32_t most = 1;
-    for (int32_t i = 0; i < module->instruction_count; i++) {
-        const IrInstruction *instruction = &module->instructions[i];
-        int32_t slots = instruction->operand_count + rules_leaf_count(&instruction->shape);
-        if (slots > most) most = slots;
-    }
-    return most;
-}
-
 /* Builds the rules. What they point to is in the scratch arena, until it is shared. */
 static AmStatus build_all(Rules *built, Arena *arena, Arena *scratch, IrModule *canonical, AmError *error) {
     int32_t count = canonical->instruction_count;
-    const IrShape **shapes = ARENA_ARRAY(scratch, const IrShape *, most_slots(canonical));
+    /* The most slots that any instruction has. */
+    int32_t most = 1;
+    for (int32_t i = 0; i < canonical->instruction_count; i++) {
+        const IrInstruction *instruction = &canonical->instructions[i];
+        int32_t slots = instruction->operand_count + rules_leaf_count(&instruction->shape);
+        if (slots > most) most = slots;
+    }
+    const IrShape **shapes = ARENA_ARRAY(scratch, const IrShape *, most);
     bool *is_blocked = ARENA_ARRAY(scratch, bool, count);
     ValueResolver resolver;
     if (scratch->failed) return am_fail_memory(error, count);
