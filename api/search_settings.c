@@ -165,18 +165,6 @@ static AmStatus take_stages(SearchRequest *request, AmError *error) {
     return AM_OK;
 }
 
-/* Restricts the space to plans that the options allow. Shardings to keep are not read yet. */
-static void narrow(SearchSettings *settings, const AmOptions *options) {
-    SearchScope *search = &settings->scope;
-    settings->narrowed_by = search_narrow(search);
-    if (search_spans_stages(search) && search->kind == SPACE_AUTO && option_has(options, "keep-shardings")) {
-        search->kind = SPACE_SINGLE_STAGE;
-        settings->narrowed_by = "--keep-shardings";
-    }
-    if (search_spans_stages(search) && !option_has(options, "evaluations"))
-        search->limits.evaluations = 0; /* by the module */
-}
-
 static AmStatus read_micro_batches(SearchSettings *settings, const AmOptions *options, AmError *error) {
     const SearchScope *search = &settings->scope;
     const char *text = option_text(options, "micro-batches");
@@ -227,7 +215,15 @@ static AmStatus read_all(SearchSettings *settings, Arena *arena, const AmOptions
     TRY(read_pins(&settings->request, arena, &settings->hints, options, error));
     TRY(read_degrees(&settings->request, &settings->hints, options, error));
     TRY(take_stages(&settings->request, error));
-    narrow(settings, options);
+    /* The space is restricted to plans that the options allow. Shardings to keep are not read yet. */
+    SearchScope *search = &settings->scope;
+    settings->narrowed_by = search_narrow(search);
+    if (search_spans_stages(search) && search->kind == SPACE_AUTO && option_has(options, "keep-shardings")) {
+        search->kind = SPACE_SINGLE_STAGE;
+        settings->narrowed_by = "--keep-shardings";
+    }
+    if (search_spans_stages(search) && !option_has(options, "evaluations"))
+        search->limits.evaluations = 0; /* by the module */
     TRY(read_micro_batches(settings, options, error));
     read_forms(settings, options);
     settings->request.space.schedule = option_text(options, "schedule");

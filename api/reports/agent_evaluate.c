@@ -58,33 +58,6 @@ static void add_percent(Text *rows, double length, double exact) {
     else text_append_string(rows, "-\t");
 }
 
-static void add_row(Evaluation *evaluation, const Subject *subject, const CutAgentCase *result) {
-    const ChainProblem *problem = &subject->problem;
-    Text *rows = &evaluation->rows;
-    json_array_append_new(
-        evaluation->list,
-        json_pack(
-            "{s:s, s:s, s:i, s:i, s:i, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:o}",
-            "file", subject->name, "space", subject->space ? subject->space : "chain", "layers",
-            subject->chain.count, "stages", problem->stages, "micro_batches", problem->micro_batches, "valid",
-            result->is_valid, "exact", number_or_null(result->exact), "agent", number_or_null(result->agent),
-            "greedy", number_or_null(result->greedy), "even", number_or_null(result->even), "exact_by_events",
-            number_or_null(result->exact_by_events), "agent_by_events",
-            number_or_null(result->agent_by_events), "graph_exact", number_or_null(subject->graph_exact),
-            "cuts", places_to_json(result->plan.places, problem->stages), "unit_cuts",
-            places_to_json(result->plan.units, problem->stages), "exact_cuts",
-            places_to_json(result->exact_plan.places, problem->stages), "agent_seconds", result->seconds,
-            "exact_seconds", result->exact_seconds, "graph_seconds", number_or_null(subject->graph_seconds)));
-    text_append(rows, "%s\t%d\t%d\t%d\t%.4g\t", subject->name, subject->chain.count, problem->stages,
-                problem->micro_batches, result->exact);
-    add_percent(rows, result->agent, result->exact);
-    add_percent(rows, result->greedy, result->exact);
-    add_percent(rows, result->even, result->exact);
-    add_percent(rows, result->agent_by_events, result->exact_by_events);
-    add_percent(rows, subject->graph_exact, result->exact);
-    text_append(rows, "%.1f\t%.1f\n", 1e3 * result->seconds, 1e3 * result->exact_seconds);
-}
-
 static AmStatus apply_options(Evaluation *evaluation, ChainProblem *problem, AmError *error) {
     if (evaluation->stages > 0) problem->stages = (int32_t)evaluation->stages;
     if (evaluation->micro_batches > 0) problem->micro_batches = (int32_t)evaluation->micro_batches;
@@ -172,7 +145,30 @@ static AmStatus evaluate_subject(Evaluation *evaluation, const Subject *subject,
     CutAgentCase result;
     TRY(cut_agent_grade_case(&result, &subject->problem, evaluation->agent, (int32_t)evaluation->width,
                              error));
-    add_row(evaluation, subject, &result);
+    const ChainProblem *problem = &subject->problem;
+    Text *rows = &evaluation->rows;
+    json_array_append_new(
+        evaluation->list,
+        json_pack(
+            "{s:s, s:s, s:i, s:i, s:i, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:o}",
+            "file", subject->name, "space", subject->space ? subject->space : "chain", "layers",
+            subject->chain.count, "stages", problem->stages, "micro_batches", problem->micro_batches, "valid",
+            result.is_valid, "exact", number_or_null(result.exact), "agent", number_or_null(result.agent),
+            "greedy", number_or_null(result.greedy), "even", number_or_null(result.even), "exact_by_events",
+            number_or_null(result.exact_by_events), "agent_by_events", number_or_null(result.agent_by_events),
+            "graph_exact", number_or_null(subject->graph_exact), "cuts",
+            places_to_json(result.plan.places, problem->stages), "unit_cuts",
+            places_to_json(result.plan.units, problem->stages), "exact_cuts",
+            places_to_json(result.exact_plan.places, problem->stages), "agent_seconds", result.seconds,
+            "exact_seconds", result.exact_seconds, "graph_seconds", number_or_null(subject->graph_seconds)));
+    text_append(rows, "%s\t%d\t%d\t%d\t%.4g\t", subject->name, subject->chain.count, problem->stages,
+                problem->micro_batches, result.exact);
+    add_percent(rows, result.agent, result.exact);
+    add_percent(rows, result.greedy, result.exact);
+    add_percent(rows, result.even, result.exact);
+    add_percent(rows, result.agent_by_events, result.exact_by_events);
+    add_percent(rows, subject->graph_exact, result.exact);
+    text_append(rows, "%.1f\t%.1f\n", 1e3 * result.seconds, 1e3 * result.exact_seconds);
     return AM_OK;
 }
 

@@ -230,15 +230,6 @@ static AmStatus check_predicted(const PublishedRow *rows, int32_t count, const F
     return refused ? fail_row(refused, bytes, error) : AM_OK;
 }
 
-static AmStatus check_options(const AmOptions *options, AmError *error) {
-    bool writes = option_has(options, "write-module") || option_has(options, "write-plan");
-    if (writes && !option_has(options, "row"))
-        return am_fail(error, AM_ERROR_USAGE, "", "--write-module and --write-plan need --row");
-    if (option_has(options, "seconds") && !option_has(options, "search"))
-        return am_fail(error, AM_ERROR_USAGE, "", "--seconds needs --search");
-    return AM_OK;
-}
-
 AmStatus report_published(Text *text, const ReportCall *call, AmError *error) {
     const char *module = option_text(call->options, "write-module");
     const char *plan = option_text(call->options, "write-plan");
@@ -250,7 +241,11 @@ AmStatus report_published(Text *text, const ReportCall *call, AmError *error) {
     Arena arena = {0};
     FileBytes bytes = {0};
     AmStatus status;
-    TRY(check_options(call->options, error));
+    bool writes = option_has(call->options, "write-module") || option_has(call->options, "write-plan");
+    if (writes && !option_has(call->options, "row"))
+        return am_fail(error, AM_ERROR_USAGE, "", "--write-module and --write-plan need --row");
+    if (option_has(call->options, "seconds") && !option_has(call->options, "search"))
+        return am_fail(error, AM_ERROR_USAGE, "", "--seconds needs --search");
     if (module) TRY(file_check_writable(module, error));
     if (plan) TRY(file_check_writable(plan, error));
     option_number(call->options, "seconds", &seconds);

@@ -31,16 +31,6 @@ static AmStatus read_family(TransformerFamily *family, const char *model, AmErro
     return REFUSE(error, "unknown model %.60s (expected gpt, bert, llama or t5)", model);
 }
 
-static AmStatus read_recompute(TransformerRecompute *recompute, const PublishedRun *run, AmError *error) {
-    *recompute = TRANSFORMER_RECOMPUTE_NONE;
-    if (strcmp(run->recompute, "full") == 0) *recompute = TRANSFORMER_RECOMPUTE_FULL;
-    else if (strcmp(run->recompute, "selective") == 0) *recompute = TRANSFORMER_RECOMPUTE_SELECTIVE;
-    else if (run->recompute[0] && strcmp(run->recompute, "none") != 0)
-        return REFUSE(error, "unknown recomputation %.60s (expected none, selective or full)",
-                      run->recompute);
-    return AM_OK;
-}
-
 /* Kernels and types of gradients. */
 static AmStatus read_conventions(TransformerShape *shape, const PublishedRun *run, AmError *error) {
     PublishedConventions conventions;
@@ -73,7 +63,12 @@ static AmStatus read_shape(TransformerShape *shape, const PublishedRun *run, AmE
     shape->type = DTYPE_BF16;
     shape->optimizer = TRANSFORMER_ADAM;
     TRY(read_family(&shape->family, run->model, error));
-    TRY(read_recompute(&shape->recompute, run, error));
+    shape->recompute = TRANSFORMER_RECOMPUTE_NONE;
+    if (strcmp(run->recompute, "full") == 0) shape->recompute = TRANSFORMER_RECOMPUTE_FULL;
+    else if (strcmp(run->recompute, "selective") == 0) shape->recompute = TRANSFORMER_RECOMPUTE_SELECTIVE;
+    else if (run->recompute[0] && strcmp(run->recompute, "none") != 0)
+        return REFUSE(error, "unknown recomputation %.60s (expected none, selective or full)",
+                      run->recompute);
     if (run->type[0]) shape->type = dtype_from_name(run->type);
     if (shape->type != DTYPE_F32 && shape->type != DTYPE_BF16 && shape->type != DTYPE_F16)
         return REFUSE(error, "unknown dtype %.60s (expected f32, bf16 or f16)", run->type);

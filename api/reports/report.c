@@ -91,17 +91,6 @@ AmStatus am_report(AmCommand command, const char *const *files, int32_t file_cou
 
 /* ---- am_convert ---- */
 
-/* Writes a checkpoint as one file of arrays. */
-static AmStatus convert_checkpoint(const char *input, const char *output, const ReportCall *call,
-                                   AmError *error) {
-    Arena arena = {0};
-    AmWarnings warnings = {.arena = &arena};
-    AmStatus status = checkpoint_export(input, output, &warnings, error);
-    api_warn(call->callbacks, &warnings);
-    arena_free(&arena);
-    return status;
-}
-
 /* Copies the roles of a module to the folder of `output`, where they are found beside it. Other roles there
  * are an error. */
 static AmStatus carry_roles(const char *roles, const char *output, AmError *error) {
@@ -167,7 +156,15 @@ static AmStatus convert(const char *input, const char *output, const ReportCall 
         return am_fail(error, AM_ERROR_USAGE, "",
                        "roles: no effect on this conversion (expected mixed-precision, too)");
     if (is_mixed) return convert_mixed(input, output, call, error);
-    if (is_folder) return convert_checkpoint(input, output, call, error);
+    if (is_folder) {
+        /* A checkpoint becomes one file of arrays. */
+        Arena arena = {0};
+        AmWarnings warnings = {.arena = &arena};
+        AmStatus status = checkpoint_export(input, output, &warnings, error);
+        api_warn(call->callbacks, &warnings);
+        arena_free(&arena);
+        return status;
+    }
     IrModule *module;
     TRY(ir_read(&module, input, error));
     api_warn(call->callbacks, &module->warnings);
