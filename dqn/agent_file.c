@@ -48,7 +48,10 @@ static void transfer_flag(Stream *stream, bool *flag) {
     *flag = byte != 0;
 }
 
-static void transfer_settings(Stream *stream, AgentSettings *settings) {
+/* Transfers the header, which comes before the agent exists and contains its size. */
+static void transfer_header(Stream *stream, uint64_t *magic, AgentSettings *settings,
+                            int32_t *observation_size, int32_t *action_count) {
+    transfer(stream, magic, sizeof(*magic));
     TRANSFER(stream, settings->gamma);
     TRANSFER(stream, settings->learning_rate);
     TRANSFER(stream, settings->epsilon_start);
@@ -76,13 +79,6 @@ static void transfer_settings(Stream *stream, AgentSettings *settings) {
     TRANSFER(stream, settings->v_max);
     TRANSFER(stream, settings->environments);
     TRANSFER(stream, settings->seed);
-}
-
-/* Transfers the header, which comes before the agent exists and contains its size. */
-static void transfer_header(Stream *stream, uint64_t *magic, AgentSettings *settings,
-                            int32_t *observation_size, int32_t *action_count) {
-    transfer(stream, magic, sizeof(*magic));
-    transfer_settings(stream, settings);
     transfer(stream, observation_size, sizeof(*observation_size));
     transfer(stream, action_count, sizeof(*action_count));
 }

@@ -34,16 +34,6 @@ static void lay_out_columns(const NetworkFilter *filter, const Real *inputs, Rea
         }
 }
 
-/* Adds every column to inputs[channels, length], at the place from which it was taken. */
-static void add_columns(const NetworkFilter *filter, const Real *columns, Real *inputs) {
-    int32_t count = filter->output_length, stride = filter->stride;
-    for (int32_t c = 0; c < filter->channels; c++)
-        for (int32_t w = 0; w < filter->width; w++, columns += count) {
-            Real *to = inputs + (int64_t)c * filter->length + w;
-            for (int32_t o = 0; o < count; o++) to[(int64_t)o * stride] += columns[o];
-        }
-}
-
 static void filter_forward(const NetworkFilter *filter, const Real *parameters, Real *columns,
                            const Real *inputs, Real *outputs) {
     int32_t count = filter->output_length, taps = filter->channels * filter->width;
@@ -94,7 +84,13 @@ static void filter_backward(const NetworkFilter *filter, const Real *parameters,
     GEMM(CblasRowMajor, CblasTrans, CblasNoTrans, taps, count, filter->filters, 1,
          parameters + filter->weights, taps, output_gradients, count, 0, columns, count);
     memset(below, 0, sizeof(Real) * (size_t)filter->channels * (size_t)filter->length);
-    add_columns(filter, columns, below);
+    /* Every column goes to the place of the inputs [channels, length] from which it was taken. */
+    int32_t places = filter->output_length, stride = filter->stride;
+    for (int32_t c = 0; c < filter->channels; c++)
+        for (int32_t w = 0; w < filter->width; w++, columns += places) {
+            Real *to = below + (int64_t)c * filter->length + w;
+            for (int32_t o = 0; o < places; o++) to[(int64_t)o * stride] += columns[o];
+        }
     int64_t size = (int64_t)filter->channels * filter->length;
     for (int64_t k = 0; k < size; k++) below[k] = inputs[k] > 0 ? below[k] : 0;
 }

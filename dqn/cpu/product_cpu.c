@@ -115,7 +115,9 @@ static void run_strip(const StripKind *kind, const DqnProduct *product, int32_t 
     }
 }
 
-static void run_product(const StripKind *kind, const DqnProduct *product) {
+void dqn_product(const DqnProduct *product) {
+    const StripKind *kind = KINDS;
+    while (!kind->is_here()) kind++;
     size_t row_bytes = sizeof(Real) * (size_t)product->columns;
     for (int32_t r = 0; r < product->rows; r++) {
         Real *row = product->out + (int64_t)r * product->columns;
@@ -129,10 +131,4 @@ static void run_product(const StripKind *kind, const DqnProduct *product) {
         run_strip(kind, product, column, columns, vectors);
         column += columns;
     }
-}
-
-void dqn_product(const DqnProduct *product) {
-    const StripKind *kind = KINDS;
-    while (!kind->is_here()) kind++;
-    run_product(kind, product);
 }
