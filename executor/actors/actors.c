@@ -193,16 +193,6 @@ void actors_fill(ActorGraph *graph, int32_t e) {
     fill_register(worker, e);
 }
 
-/* Returns registers to their producer after their last read. */
-static void give_back(ActorWorker *worker, int32_t e) {
-    ActorEdge *edge = &worker->graph->edges[e];
-    if (++edge->fed < edge->spread) return;
-    edge->fed = 0;
-    ACTOR_SET(edge->full, ACTOR_GET(edge->full) - edge->gather);
-    ACTOR_SET(edge->consumed, ACTOR_GET(edge->consumed) + edge->gather);
-    send_message(worker, edge->producer, (InboxMessage){.kind = INBOX_ACK, .edge = e, .count = edge->gather});
-}
-
 /* Fires an actor once. */
 static AmStatus fire(ActorWorker *worker, int32_t a, AmError *error) {
     ActorGraph *graph = worker->graph;
@@ -230,7 +220,16 @@ static AmStatus fire(ActorWorker *worker, int32_t a, AmError *error) {
         if (!edge->is_grant && !edge->is_filled) fill_register(worker, state->out_edges[k]);
         edge->is_filled = false;
     }
-    for (int32_t k = 0; k < state->in_count; k++) give_back(worker, state->in_edges[k]);
+    for (int32_t k = 0; k < state->in_count; k++) {
+        /* Registers return to their producer after their last read. */
+        ActorEdge *edge = &worker->graph->edges[state->in_edges[k]];
+        if (++edge->fed < edge->spread) continue;
+        edge->fed = 0;
+        ACTOR_SET(edge->full, ACTOR_GET(edge->full) - edge->gather);
+        ACTOR_SET(edge->consumed, ACTOR_GET(edge->consumed) + edge->gather);
+        send_message(worker, edge->producer,
+                     (InboxMessage){.kind = INBOX_ACK, .edge = state->in_edges[k], .count = edge->gather});
+    }
     ACTOR_SET(state->iteration, ACTOR_GET(state->iteration) + 1);
     worker->unfinished -= ACTOR_GET(state->iteration) == state->end_iteration;
     state->missing = count_missing(graph, state);

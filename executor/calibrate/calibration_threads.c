@@ -173,10 +173,11 @@ static AmStatus prepare_case(Member *member, int32_t c, const ProgramInstruction
     return AM_OK;
 }
 
-/* Prepares all cases, which have the same memory, and binds them. */
-static AmStatus prepare_cases(Member *member) {
+static AmStatus open_member(Member *member) {
+    const CaseTimer *timer = member->timer;
+    KernelDevice *device = timer->devices[member->rank];
+    /* All cases have the same memory. */
     int32_t count = member->timer->case_count;
-    KernelDevice *device = member->timer->devices[member->rank];
     const ProgramInstruction **instructions =
         ARENA_ARRAY(&member->arena, const ProgramInstruction *, count + 1);
     Needs needs = {0};
@@ -189,13 +190,6 @@ static AmStatus prepare_cases(Member *member) {
     void *const values[] = {member->memory, member->memory + needs.operand};
     for (int32_t c = 0; c < count; c++)
         comm_bind(member->calls[c], instructions[c], values, member->memory + needs.operand + needs.result);
-    return AM_OK;
-}
-
-static AmStatus open_member(Member *member) {
-    const CaseTimer *timer = member->timer;
-    KernelDevice *device = timer->devices[member->rank];
-    TRY(prepare_cases(member));
     if (timer->ranks->stopwatch) return timer->ranks->stopwatch->open(&member->watch, device, &member->error);
     return probe_walk_open(&member->walk, &member->error);
 }
@@ -367,16 +361,6 @@ static void plan_next(CaseTimer *timer) {
         timer->iterations = 0;
 }
 
-/* Runs one series of the case in this rank's thread. */
-static void run_series(Member *member) {
-    CaseTimer *timer = member->timer;
-    const CommCall *call = member->calls[timer->current];
-    if (member->status == AM_OK)
-        member->status = timer->ranks->stopwatch ? run_queued(member, call, timer->iterations)
-                                                 : run_iterations(member, call, timer->iterations);
-    note_failure(member);
-}
-
 /* Runs a rank's thread. Every thread waits at every barrier, even after a failure. */
 static void *run_member(void *argument) {
     Member *member = argument;
@@ -394,7 +378,11 @@ static void *run_member(void *argument) {
         }
         pthread_barrier_wait(&timer->barrier);
         while (timer->iterations > 0) {
-            run_series(member);
+            const CommCall *call = member->calls[timer->current];
+            if (member->status == AM_OK)
+                member->status = timer->ranks->stopwatch ? run_queued(member, call, timer->iterations)
+                                                         : run_iterations(member, call, timer->iterations);
+            note_failure(member);
             pthread_barrier_wait(&timer->barrier);
             if (member->rank == 0) plan_next(timer);
             pthread_barrier_wait(&timer->barrier);

@@ -99,28 +99,24 @@ static uint32_t scatter_bits(int64_t i) {
     return (uint32_t)((uint64_t)i * 2654435761u >> 7) & 0xffff;
 }
 
-/* Numbers from 1/2 to 1 without an order that branches could learn; small integers, for indices. */
-static void fill_parameters(const Program *program, Executable *ready) {
-    for (int32_t k = 0; k < program->roles->parameter_count; k++) {
-        const IrShape *shape = &program->values[program->parameters[k]].shape;
-        int64_t elements = ir_shape_elements(shape);
-        void *memory = executable_parameter(ready, k);
-        memset(memory, 0, (size_t)ir_shape_bytes(shape));
-        for (int64_t i = 0; i < elements; i++) {
-            if (shape->type == DTYPE_F32) ((float *)memory)[i] = 0.5f + (float)scatter_bits(i) / 131072.0f;
-            if (shape->type == DTYPE_BF16)
-                ((uint16_t *)memory)[i] = (uint16_t)(0x3f00 | (scatter_bits(i) & 0x7f));
-            if (shape->type == DTYPE_S32) ((int32_t *)memory)[i] = (int32_t)(scatter_bits(i) % 16);
-        }
-    }
-}
-
 static AmStatus open_program(Executable **ready, char **memory, Arena *arena, KernelDevice *device,
                              const Program *program, AmError *error) {
     TRY(executable_prepare(ready, arena, device, NULL, program, false, error));
     TRY(executable_allocate(*ready, memory, NULL, error));
     if (kernels_cpu.finish) TRY(kernels_cpu.finish(device, error));
-    fill_parameters(program, *ready);
+    /* Numbers from 1/2 to 1 without an order that branches could learn; small integers, for indices. */
+    for (int32_t k = 0; k < program->roles->parameter_count; k++) {
+        const IrShape *shape = &program->values[program->parameters[k]].shape;
+        int64_t elements = ir_shape_elements(shape);
+        void *filled = executable_parameter(*ready, k);
+        memset(filled, 0, (size_t)ir_shape_bytes(shape));
+        for (int64_t i = 0; i < elements; i++) {
+            if (shape->type == DTYPE_F32) ((float *)filled)[i] = 0.5f + (float)scatter_bits(i) / 131072.0f;
+            if (shape->type == DTYPE_BF16)
+                ((uint16_t *)filled)[i] = (uint16_t)(0x3f00 | (scatter_bits(i) & 0x7f));
+            if (shape->type == DTYPE_S32) ((int32_t *)filled)[i] = (int32_t)(scatter_bits(i) % 16);
+        }
+    }
     return executable_run(*ready, error);
 }
 

@@ -153,9 +153,9 @@ static AmStatus read_row(CheckpointReader *reader, int32_t number, int64_t offse
     return AM_OK;
 }
 
-/* Computes the digest of a part of a file. */
-static AmStatus digest_file(CheckpointReader *reader, int32_t number, int64_t offset, int64_t count,
-                            char hex[DIGEST_ROOM], AmError *error) {
+static AmStatus verify_piece(CheckpointReader *reader, int32_t number, int64_t offset, int64_t count,
+                             const char *expected, const char *what, const char *name, AmError *error) {
+    char hex[DIGEST_ROOM], path[4096];
     Digest digest;
     AmStatus status = AM_OK;
     reader->window_file = -1;
@@ -168,13 +168,7 @@ static AmStatus digest_file(CheckpointReader *reader, int32_t number, int64_t of
     }
     digest_end(&digest, hex);
     if (status == AM_OK && !hex[0]) return am_fail_memory(error, WINDOW_BYTES);
-    return status;
-}
-
-static AmStatus verify_piece(CheckpointReader *reader, int32_t number, int64_t offset, int64_t count,
-                             const char *expected, const char *what, const char *name, AmError *error) {
-    char hex[DIGEST_ROOM], path[4096];
-    TRY(digest_file(reader, number, offset, count, hex, error));
+    TRY(status);
     if (strcmp(hex, expected) == 0) return AM_OK;
     file_path(path, reader, number);
     return am_fail(error, AM_ERROR_INPUT, path, "damaged: the digest of %s%.300s%s is not the manifest's",

@@ -148,16 +148,6 @@ static AmStatus add_transfer_streams(MpiCall *self, Comm *comm, CommCall *call, 
     return AM_OK;
 }
 
-/* Returns the most that a stream of this call can hold. */
-static int64_t longest_stream(const CommCall *call) {
-    int64_t given = 0, taken = 0;
-    for (int32_t k = 0; k < call->operand_count; k++)
-        given += kernel_align(ir_shape_bytes(call->operand_shapes[k]));
-    for (int32_t k = 0; k < call->result_count; k++)
-        taken += kernel_align(ir_shape_bytes(call->result_shapes[k]));
-    return given > taken ? given : taken;
-}
-
 static AmStatus prepare_call(Comm *comm, CommCall *call, AmError *error) {
     Arena *arena = &comm->shared->ranks[comm->rank - comm->shared->first].arena;
     if (comm_is_host_copy(call)) return AM_OK;
@@ -167,7 +157,13 @@ static AmStatus prepare_call(Comm *comm, CommCall *call, AmError *error) {
     int64_t others = call->rank_count > 1 ? call->rank_count - 1 : 1;
     int64_t bytes = MOST_STAGED / (2 * DEPTH * others) / 64 * 64;
     self->chunk_bytes = bytes > MOST_CHUNK ? MOST_CHUNK : bytes < LEAST_CHUNK ? LEAST_CHUNK : bytes;
-    self->buffer_bytes = kernel_align(smaller_integer(self->chunk_bytes, longest_stream(call)));
+    /* The most that a stream of this call can hold. */
+    int64_t given = 0, taken = 0;
+    for (int32_t k = 0; k < call->operand_count; k++)
+        given += kernel_align(ir_shape_bytes(call->operand_shapes[k]));
+    for (int32_t k = 0; k < call->result_count; k++)
+        taken += kernel_align(ir_shape_bytes(call->result_shapes[k]));
+    self->buffer_bytes = kernel_align(smaller_integer(self->chunk_bytes, given > taken ? given : taken));
     self->streams = ARENA_ARRAY(arena, PeerStream, 4 * call->rank_count + 1);
     if (!self->streams) return am_fail_memory(error, (int64_t)sizeof(PeerStream) * 4 * call->rank_count);
     call->prepared = self;

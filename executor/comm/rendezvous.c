@@ -167,16 +167,6 @@ char *rendezvous_letter(const RendezvousGroup *group, uint64_t round, int32_t po
     return group->letters + number * group->letter_bytes;
 }
 
-/* Sleeps until the round is over or a rank has failed. */
-static void sleep_through(Rendezvous *rendezvous, RendezvousBarrier *barrier, uint64_t round) {
-    pthread_mutex_lock(&barrier->mutex);
-    atomic_fetch_add(&barrier->sleeping, 1);
-    while (atomic_load(&barrier->round) == round && !atomic_load(&rendezvous->failed))
-        pthread_cond_wait(&barrier->all_here, &barrier->mutex);
-    atomic_fetch_sub(&barrier->sleeping, 1);
-    pthread_mutex_unlock(&barrier->mutex);
-}
-
 static void wake(RendezvousBarrier *barrier) {
     pthread_mutex_lock(&barrier->mutex);
     pthread_cond_broadcast(&barrier->all_here);
@@ -196,7 +186,13 @@ AmStatus rendezvous_wait(Rendezvous *rendezvous, RendezvousGroup *group, int32_t
         if (atomic_load_explicit(&barrier->round, memory_order_acquire) != round) return AM_OK;
         if (atomic_load_explicit(&rendezvous->failed, memory_order_relaxed)) break;
     }
-    sleep_through(rendezvous, barrier, round);
+    /* The rank sleeps until the round is over or a rank has failed. */
+    pthread_mutex_lock(&barrier->mutex);
+    atomic_fetch_add(&barrier->sleeping, 1);
+    while (atomic_load(&barrier->round) == round && !atomic_load(&rendezvous->failed))
+        pthread_cond_wait(&barrier->all_here, &barrier->mutex);
+    atomic_fetch_sub(&barrier->sleeping, 1);
+    pthread_mutex_unlock(&barrier->mutex);
     if (atomic_load_explicit(&barrier->round, memory_order_acquire) != round) return AM_OK;
     return am_fail(error, AM_ERROR_RUNTIME, "", "rank %d was stopped because another rank failed", rank);
 }

@@ -131,15 +131,6 @@ static bool has_work(const Heartbeat *self) {
     return false;
 }
 
-static void wait_for_news(Heartbeat *self, struct pollfd *polled, double seconds) {
-    for (int32_t k = 0; k < self->peer_count; k++)
-        polled[k] = (struct pollfd){.fd = is_connected(&self->peers[k]) ? self->peers[k].control : -1,
-                                    .events = POLLIN};
-    pthread_mutex_unlock(&self->mutex);
-    poll(polled, (nfds_t)self->peer_count, (int)(seconds * 1e3) + 1);
-    pthread_mutex_lock(&self->mutex);
-}
-
 /* Notifies the owner once, without the mutex, since the callback may query failures. */
 static void report_failure(Heartbeat *self) {
     if (!self->failed || self->has_reported || !self->on_failure) return;
@@ -162,7 +153,12 @@ static void *watch(void *argument) {
     pthread_mutex_lock(&self->mutex);
     while (polled && has_work(self)) {
         double start = clock_seconds();
-        wait_for_news(self, polled, round);
+        for (int32_t k = 0; k < self->peer_count; k++)
+            polled[k] = (struct pollfd){.fd = is_connected(&self->peers[k]) ? self->peers[k].control : -1,
+                                        .events = POLLIN};
+        pthread_mutex_unlock(&self->mutex);
+        poll(polled, (nfds_t)self->peer_count, (int)(round * 1e3) + 1);
+        pthread_mutex_lock(&self->mutex);
         double now = clock_seconds(), passed = fmin(now - start, 2 * round);
         bool sends = now - spoke >= round;
         if (sends) spoke = now;

@@ -22,21 +22,16 @@ static const IrShape *shape_of(const Stream *stream, bool puts) {
     return puts ? stream->call->operand_shapes[0] : stream->call->result_shapes[0];
 }
 
-static int64_t message_bytes(const Stream *stream, int32_t peer, bool puts) {
-    int32_t count;
-    const ProgramPiece *pieces = pieces_of(stream->call->transfer, puts, &count);
-    int64_t bytes = 0;
-    for (int32_t k = 0; k < count; k++)
-        if (pieces[k].peer == peer) bytes += piece_bytes(&pieces[k], shape_of(stream, puts));
-    return bytes;
-}
-
 static AmStatus open_end(StreamEnd *end, const Stream *stream, const Comm *comm, int32_t peer, bool puts,
                          AmError *error) {
     const StreamList *list = comm->streams;
     int32_t sender = puts ? comm->rank : peer, receiver = puts ? peer : comm->rank;
     int64_t key = stream->call->transfer->number;
-    int64_t bytes = message_bytes(stream, peer, puts);
+    int32_t count;
+    const ProgramPiece *pieces = pieces_of(stream->call->transfer, puts, &count);
+    int64_t bytes = 0;
+    for (int32_t k = 0; k < count; k++)
+        if (pieces[k].peer == peer) bytes += piece_bytes(&pieces[k], shape_of(stream, puts));
     *end = (StreamEnd){.peer = peer, .puts = puts};
     for (int32_t k = 0; k < list->channels->count && !end->channel; k++) {
         Channel *channel = list->channels->channels[k];

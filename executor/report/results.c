@@ -24,9 +24,10 @@ static AmStatus add_watched(Results *results, int32_t output, AmError *error) {
     return gathered_open(&results->watched[k], &results->owner, shape, false, output, error);
 }
 
-static AmStatus open_watched(Results *results, AmError *error) {
-    const IrRoles *roles = results->context->roles;
-    const RunOptions *options = results->options;
+AmStatus results_open(Results *results, const PlanContext *context, const RunOptions *options,
+                      const ShardOwner *owner, Arena *arena, AmError *error) {
+    const IrRoles *roles = context->roles;
+    *results = (Results){.context = context, .options = options, .arena = arena, .owner = *owner};
     results->watched = ARENA_ARRAY(results->arena, GatheredArray, options->watch_count + 1);
     results->values = ARENA_ARRAY(results->arena, RunWatched, options->watch_count + 1);
     if (results->arena->failed) return am_fail_memory(error, options->watch_count * 32);
@@ -50,14 +51,7 @@ static AmStatus open_watched(Results *results, AmError *error) {
                            dtype_name(output_shape(results, output)->type));
         TRY(add_watched(results, output, error));
     }
-    return gathered_find_places(results->watched, results->watched_count, results->owner.processes, error);
-}
-
-AmStatus results_open(Results *results, const PlanContext *context, const RunOptions *options,
-                      const ShardOwner *owner, Arena *arena, AmError *error) {
-    const IrRoles *roles = context->roles;
-    *results = (Results){.context = context, .options = options, .arena = arena, .owner = *owner};
-    TRY(open_watched(results, error));
+    TRY(gathered_find_places(results->watched, results->watched_count, results->owner.processes, error));
     if (!options->outputs_path) return AM_OK;
     results->outputs = ARENA_ARRAY(arena, GatheredArray, roles->output_count + 1);
     if (!results->outputs) return am_fail_memory(error, roles->output_count * 32);

@@ -48,24 +48,22 @@ static RankActors *actors_of(const ScheduledActor *actor) {
 
 /* ---- actions of actors ---- */
 
-static AmStatus run_iteration(const ScheduledActor *actor, int64_t iteration, AmError *error) {
-    if (actor->begins && iteration % actor->iterations == 0) control_enter(actor->loop);
-    for (int32_t s = actor->first; s < actor->end; s++)
-        if (actor->program->steps[s].stream) actor->program->steps[s].stream->iteration = iteration;
-    control_body(actor->loop)->iteration = iteration % actor->iterations;
-    double start = timeline_start(actor->program->timeline);
-    TRY(executable_run_steps(actor->program, actor->first, actor->end, error));
-    executable_mark_iteration(actor->program, start);
-    return AM_OK;
-}
-
 /* Runs the range of instructions of an actor, in one iteration. */
 static AmStatus run_range(void *user, int64_t iteration, AmError *error) {
     const ScheduledActor *actor = user;
     const ScheduleOptions *options = &actor->schedule->options;
     IterationOrder *order = &actors_of(actor)->order;
     if (order->count > 0) order->next = (order->next + 1) % order->count;
-    if (actor->loop) return run_iteration(actor, iteration, error);
+    if (actor->loop) {
+        if (actor->begins && iteration % actor->iterations == 0) control_enter(actor->loop);
+        for (int32_t s = actor->first; s < actor->end; s++)
+            if (actor->program->steps[s].stream) actor->program->steps[s].stream->iteration = iteration;
+        control_body(actor->loop)->iteration = iteration % actor->iterations;
+        double start = timeline_start(actor->program->timeline);
+        TRY(executable_run_steps(actor->program, actor->first, actor->end, error));
+        executable_mark_iteration(actor->program, start);
+        return AM_OK;
+    }
     if (actor->begins) TRY(options->begin(options->user, actor->rank, iteration, error));
     if (actor->begins && actor->ends) TRY(executable_run(actor->rank->ready, error));
     else TRY(executable_run_steps(actor->program, actor->first, actor->end, error));

@@ -255,16 +255,6 @@ static AmStatus add_instructions(RegionPartBuilder *self, AmError *error) {
     return self->arena->failed ? am_fail_memory(error, 64) : AM_OK;
 }
 
-static void add_outputs(RegionPartBuilder *self) {
-    const RegionBlocks *blocks = self->blocks;
-    const Program *region = blocks->region;
-    for (int32_t k = 0; k < region->roles->output_count; k++)
-        if (self->is_given[region->outputs[k]])
-            add_output(self, (RegionLink){.place = REGION_OUTPUT, .index = k, .value = region->outputs[k]});
-    for (int32_t v = 0; v < region->value_count && self->stage == REGION_BEFORE; v++)
-        if (self->is_given[v]) add_output(self, (RegionLink){.place = REGION_MADE_BEFORE, .value = v});
-}
-
 AmStatus region_part_build(RegionPart *part, Arena *arena, const RegionBlocks *blocks, RegionStage stage,
                            const int64_t *extents, AmError *error) {
     const Program *region = blocks->region;
@@ -295,7 +285,11 @@ AmStatus region_part_build(RegionPart *part, Arena *arena, const RegionBlocks *b
     find_needed(&self);
     add_inputs(&self);
     TRY(add_instructions(&self, error));
-    add_outputs(&self);
+    for (int32_t k = 0; k < region->roles->output_count; k++)
+        if (self.is_given[region->outputs[k]])
+            add_output(&self, (RegionLink){.place = REGION_OUTPUT, .index = k, .value = region->outputs[k]});
+    for (int32_t v = 0; v < region->value_count && self.stage == REGION_BEFORE; v++)
+        if (self.is_given[v]) add_output(&self, (RegionLink){.place = REGION_MADE_BEFORE, .value = v});
     /* New values of parameters are outputs too, as those of a loop's body are. */
     for (int32_t k = 0; k < program->execution.update_count; k++)
         program->outputs[part->output_count + k] = program->execution.updates[k].value;

@@ -117,17 +117,6 @@ static void describe_sizes(ConvolutionKernel *kernel, const IrConvolution *form,
     }
 }
 
-/* Chooses the first algorithm that fits, unless one is given, and prepares it. */
-static AmStatus choose_algorithm(KernelCall *call, ConvolutionKernel *kernel,
-                                 const ConvolutionAlgorithm *algorithm, Arena *arena, AmError *error) {
-    for (int32_t k = 0; !algorithm && k < convolution_algorithm_count; k++)
-        if (convolution_algorithms[k]->fits(kernel)) algorithm = convolution_algorithms[k];
-    if (!algorithm || !algorithm->fits(kernel))
-        return kernel_call_refuse(call, "a dimension is above 2^31", error);
-    kernel->algorithm = algorithm;
-    return is_empty(kernel) ? AM_OK : algorithm->prepare(kernel, call, arena, error);
-}
-
 AmStatus convolution_prepare_with(KernelCall *call, const ConvolutionAlgorithm *algorithm, Arena *arena,
                                   AmError *error) {
     const IrAttributes *attributes = call->instruction->attributes;
@@ -171,7 +160,13 @@ AmStatus convolution_prepare_with(KernelCall *call, const ConvolutionAlgorithm *
     }
     call->run = widened ? run_widened : run_single;
     call->scratch_bytes = 0;
-    TRY(choose_algorithm(call, kernel, algorithm, arena, error));
+    /* The first algorithm that fits, unless one is given. */
+    for (int32_t k = 0; !algorithm && k < convolution_algorithm_count; k++)
+        if (convolution_algorithms[k]->fits(kernel)) algorithm = convolution_algorithms[k];
+    if (!algorithm || !algorithm->fits(kernel))
+        return kernel_call_refuse(call, "a dimension is above 2^31", error);
+    kernel->algorithm = algorithm;
+    if (!is_empty(kernel)) TRY(algorithm->prepare(kernel, call, arena, error));
     if (!widened) return AM_OK;
     const int64_t word = (int64_t)sizeof(float);
     kernel->f32_input_at = convolution_reserve(call, ir_shape_elements(call->operand_shapes[0]) * word);

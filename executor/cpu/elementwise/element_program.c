@@ -328,19 +328,6 @@ static bool is_direct(const ElementProgramBuilder *builder, int32_t k, const int
     return true;
 }
 
-/* Prepares the way of the outputs to the caller's tiles. */
-static void prepare_outputs(ElementProgramBuilder *builder, const int32_t *slots, bool *direct,
-                            ElementLoop **narrow, ElementParameter *parameters) {
-    const ElementProgram *program = builder->program;
-    for (int32_t k = 0; k < program->output_count; k++) {
-        Dtype type = program->output_types[k];
-        direct[k] = is_direct(builder, k, slots);
-        if (is_narrow(type)) narrow[k] = element_convert_loop(held(type), type);
-        parameters[k].from = held(type);
-        parameters[k].to = type;
-    }
-}
-
 /* Sets the program's outputs: where they are, and how tiles are converted to their types. */
 static AmStatus finish_outputs(ElementProgramBuilder *builder, Dtype *types, const int32_t *output_slots,
                                AmError *error) {
@@ -355,7 +342,14 @@ static AmStatus finish_outputs(ElementProgramBuilder *builder, Dtype *types, con
         types[k] = builder->types[output_slots[k]];
         outputs[k] = builder->read_as[output_slots[k]];
     }
-    prepare_outputs(builder, outputs, direct, narrow, parameters);
+    /* The way of the outputs to the caller's tiles. */
+    for (int32_t k = 0; k < program->output_count; k++) {
+        Dtype type = program->output_types[k];
+        direct[k] = is_direct(builder, k, outputs);
+        if (is_narrow(type)) narrow[k] = element_convert_loop(held(type), type);
+        parameters[k].from = held(type);
+        parameters[k].to = type;
+    }
     program->direct = direct;
     program->narrow = narrow;
     program->narrow_parameters = parameters;

@@ -41,16 +41,6 @@ typedef struct Place {
     int64_t index[IR_MAX_RANK], offset;
 } Place;
 
-static void find_place(Place *place, const TileInput *input, int64_t first) {
-    place->offset = 0;
-    for (int32_t d = input->rank - 1; d >= 0; d--) {
-        int64_t above = first / input->dimensions[d];
-        place->index[d] = first - above * input->dimensions[d];
-        place->offset += place->index[d] * input->strides[d];
-        first = above;
-    }
-}
-
 /* Moves on by `rows` of the last dimension but one, not beyond its end; the last index becomes 0. */
 static void move_on(Place *place, const TileInput *input, int64_t rows) {
     int32_t d = input->rank - 1;
@@ -73,7 +63,14 @@ static void load_rows(const TileInput *input, const char *memory, int64_t first,
     int64_t length = input->dimensions[inner], stride = inner > 0 ? input->strides[inner - 1] : 0;
     VectorRows *load = input->strides[inner] == 0 ? loops->spread_rows : loops->copy_rows;
     Place place;
-    find_place(&place, input, first);
+    int64_t rest = first; /* elements, in dimensions up to d */
+    place.offset = 0;
+    for (int32_t d = input->rank - 1; d >= 0; d--) {
+        int64_t above = rest / input->dimensions[d];
+        place.index[d] = rest - above * input->dimensions[d];
+        place.offset += place.index[d] * input->strides[d];
+        rest = above;
+    }
     while (count > 0) {
         int64_t left = length - place.index[inner], rows = 1;
         if (left > count) left = count;

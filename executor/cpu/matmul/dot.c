@@ -169,19 +169,6 @@ static char *operand_at(const KernelCall *call, const DotKernel *kernel, int32_t
     return near;
 }
 
-static void copy_result(const KernelCall *call, const DotKernel *kernel, const char *near) {
-    const DotCopy *copy = &kernel->plan.copies[DOT_RESULT];
-    if (!kernel->plan.packed[DOT_RESULT])
-        divided_convert(call->device, call->results[0], kernel->types[DOT_RESULT], near, kernel->type,
-                        ir_shape_elements(call->result_shapes[0]));
-    else if (kernel->types[DOT_RESULT] == kernel->type)
-        divided_copy(call->device, call->results[0], copy->far, near, copy->near, copy->sizes, copy->rank,
-                     kernel->bytes[DOT_RESULT]);
-    else
-        divided_unpack(call->device, call->results[0], kernel->types[DOT_RESULT], copy->far, near,
-                       kernel->type, copy->sizes, copy->rank);
-}
-
 static void run_dot(const KernelCall *call) {
     const DotKernel *kernel = call->compiled;
     bool apart = kernel->plan.packed[DOT_RESULT] || kernel->types[DOT_RESULT] != kernel->type;
@@ -191,7 +178,18 @@ static void run_dot(const KernelCall *call) {
         apart ? (char *)call->scratch + kernel->scratch_at[DOT_RESULT] : call->results[0];
     if (kernel->adds) work.addend = call->operands[DOT_ADDEND];
     team_run(call->device, run_units, &work, kernel->parts);
-    if (apart) copy_result(call, kernel, work.arrays[DOT_RESULT]);
+    if (apart) {
+        const DotCopy *copy = &kernel->plan.copies[DOT_RESULT];
+        if (!kernel->plan.packed[DOT_RESULT])
+            divided_convert(call->device, call->results[0], kernel->types[DOT_RESULT],
+                            work.arrays[DOT_RESULT], kernel->type, ir_shape_elements(call->result_shapes[0]));
+        else if (kernel->types[DOT_RESULT] == kernel->type)
+            divided_copy(call->device, call->results[0], copy->far, work.arrays[DOT_RESULT], copy->near,
+                         copy->sizes, copy->rank, kernel->bytes[DOT_RESULT]);
+        else
+            divided_unpack(call->device, call->results[0], kernel->types[DOT_RESULT], copy->far,
+                           work.arrays[DOT_RESULT], kernel->type, copy->sizes, copy->rank);
+    }
 }
 
 /* Sums of nothing. */
@@ -238,9 +236,12 @@ static Dtype product_type(Dtype left, Dtype right, Dtype result) {
     return dtype_is_floating(result) ? DTYPE_F32 : DTYPE_S64;
 }
 
-/* Blocks of a product: halves of halves of the longer edge. */
-static void divide_product(DotKernel *kernel, int64_t most_blocks) {
+/* Divides a product by tiles into as many blocks as the team needs, on which its result does not depend. */
+static void plan_units(DotKernel *kernel, const KernelDevice *device) {
     const DotPlan *plan = &kernel->plan;
+    int64_t team = team_size(device), most_blocks = MOST_BLOCKS;
+    if (kernel->multiply == multiply_tiles) most_blocks = team > 1 ? BLOCKS_OF_MEMBER * team : 1;
+    /* Halves of halves of the longer edge. */
     int64_t sizes[2] = {plan->row.size, plan->column.size}, edges[2] = {sizes[0], sizes[1]},
             counts[2] = {1, 1};
     for (int64_t blocks = 1; blocks * plan->products < most_blocks; blocks = counts[0] * counts[1]) {
@@ -256,14 +257,6 @@ static void divide_product(DotKernel *kernel, int64_t most_blocks) {
     kernel->row_blocks = counts[0];
     kernel->column_blocks = counts[1];
     kernel->units = plan->products * counts[0] * counts[1];
-}
-
-/* Divides a product by tiles into as many blocks as the team needs, on which its result does not depend. */
-static void plan_units(DotKernel *kernel, const KernelDevice *device) {
-    const DotPlan *plan = &kernel->plan;
-    int64_t team = team_size(device), most_blocks = MOST_BLOCKS;
-    if (kernel->multiply == multiply_tiles) most_blocks = team > 1 ? BLOCKS_OF_MEMBER * team : 1;
-    divide_product(kernel, most_blocks);
     double work = (double)kernel->row_block * (double)kernel->column_block * (double)plan->depth.size;
     int32_t parts = team_parts(device, (product_time + multiply_time * work) * (double)kernel->units);
     kernel->parts = parts < kernel->units ? parts : (int32_t)kernel->units;

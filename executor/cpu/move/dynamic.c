@@ -45,20 +45,19 @@ static bool is_constant(const KernelCall *call, int32_t k, int64_t value) {
            scalar64_index(size->literal->data, size->shape.type, 0) == value;
 }
 
-static AmStatus check_set_dimension_size(const KernelCall *call, AmError *error) {
-    const IrAttributes *attributes = call->instruction->attributes;
-    const IrShape *operand = call->operand_shapes[0];
-    if (attributes->dimension_count != 1 || attributes->dimensions[0] < 0 ||
-        attributes->dimensions[0] >= operand->rank || !ir_shape_equal(operand, call->result_shapes[0]))
-        return kernel_call_refuse(call, "it names no dimension", error);
-    if (!is_constant(call, 1, operand->dimensions[attributes->dimensions[0]]))
-        return kernel_call_refuse(call, "sizes that change while the program runs are not supported", error);
-    return AM_OK;
-}
-
 AmStatus dynamic_check_static(const KernelCall *call, AmError *error) {
     const IrShape *result = call->result_shapes[0];
-    if (call->instruction->opcode == IR_SET_DIMENSION_SIZE) return check_set_dimension_size(call, error);
+    if (call->instruction->opcode == IR_SET_DIMENSION_SIZE) {
+        const IrAttributes *attributes = call->instruction->attributes;
+        const IrShape *operand = call->operand_shapes[0];
+        if (attributes->dimension_count != 1 || attributes->dimensions[0] < 0 ||
+            attributes->dimensions[0] >= operand->rank || !ir_shape_equal(operand, call->result_shapes[0]))
+            return kernel_call_refuse(call, "it names no dimension", error);
+        if (!is_constant(call, 1, operand->dimensions[attributes->dimensions[0]]))
+            return kernel_call_refuse(call, "sizes that change while the program runs are not supported",
+                                      error);
+        return AM_OK;
+    }
     bool is_static = call->operand_count == 1 + result->rank &&
                      ir_shape_elements(call->operand_shapes[0]) == ir_shape_elements(result) &&
                      call->operand_shapes[0]->type == result->type;

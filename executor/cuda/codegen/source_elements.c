@@ -88,17 +88,6 @@ static void choose_index_type(Space *space) {
     space->suffix = most < INT32_MAX - CUDA_THREADS ? "u" : "ll";
 }
 
-static void mark_used(Space *space) {
-    for (int32_t k = 0; k < space->output_count; k++) space->used[space->output_slots[k]] = true;
-    for (int32_t k = space->op_count - 1; k >= 0; k--) {
-        const ProgramFusionOp *op = &space->ops[k];
-        if (!space->used[space->input_count + k]) continue;
-        for (int32_t o = 0; o < op->operand_count && o < 3; o++)
-            if (op->operands[o] >= 0 && op->operands[o] < space->input_count + k)
-                space->used[op->operands[o]] = true;
-    }
-}
-
 static bool is_dense(const Space *space, const SpaceInput *input) {
     int64_t dense[IR_MAX_RANK];
     strided_row_major(dense, space->dimensions, space->rank);
@@ -273,7 +262,15 @@ static AmStatus append_space(Text *statements, Arena *arena, Space *space, AmErr
         space->rank = 0, space->index = "u32", space->suffix = "u";
         for (int32_t d = 0; d < IR_MAX_RANK; d++) space->joined[d] = -1;
     }
-    mark_used(space);
+    /* The values that an output reads. */
+    for (int32_t k = 0; k < space->output_count; k++) space->used[space->output_slots[k]] = true;
+    for (int32_t k = space->op_count - 1; k >= 0; k--) {
+        const ProgramFusionOp *op = &space->ops[k];
+        if (!space->used[space->input_count + k]) continue;
+        for (int32_t o = 0; o < op->operand_count && o < 3; o++)
+            if (op->operands[o] >= 0 && op->operands[o] < space->input_count + k)
+                space->used[op->operands[o]] = true;
+    }
     for (int32_t k = 0; k < space->input_count && space->op_count > 0; k++)
         if (!cuda_has_operators(space->inputs[k].type)) space->refused = 0;
     space->group = 1;

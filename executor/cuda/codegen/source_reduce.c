@@ -8,24 +8,6 @@
 #include "executor/array/strided.h"
 #include "executor/cuda/codegen/source_fold.h"
 
-/* Describes the kept and reduced dimensions of the operand. */
-static void describe(CudaFold *self, const KernelCall *call) {
-    const IrAttributes *attributes = call->instruction->attributes;
-    const IrShape *operand = call->operand_shapes[0];
-    int64_t strides[IR_MAX_RANK];
-    bool is_reduced[IR_MAX_RANK] = {false};
-    memset(self, 0, sizeof *self);
-    strided_row_major(strides, operand->dimensions, operand->rank);
-    for (int32_t k = 0; k < attributes->dimension_count; k++) is_reduced[attributes->dimensions[k]] = true;
-    for (int32_t d = 0; d < operand->rank; d++) {
-        int32_t *rank = is_reduced[d] ? &self->reduced_rank : &self->kept_rank;
-        (is_reduced[d] ? self->reduced : self->kept)[*rank] = operand->dimensions[d];
-        (is_reduced[d] ? self->reduced_strides : self->kept_strides)[(*rank)++] = strides[d];
-    }
-    self->results = strided_elements(self->kept, self->kept_rank);
-    self->reduced_count = strided_elements(self->reduced, self->reduced_rank);
-}
-
 /* Appends the element and the statements after the fold of a reduction by one operator. */
 static void append_operands(Text *element, Text *finish, CudaFold *fold, Dtype type) {
     text_append_string(element, "(Scalar64)");
@@ -40,19 +22,6 @@ static void append_operands(Text *element, Text *finish, CudaFold *fold, Dtype t
     text_append_string(finish, ";\n");
     fold->value_count = 1;
     fold->elements[0] = element->data;
-}
-
-static AmStatus write_by_operator(CudaSource *source, Arena *arena, CudaFold *fold, const KernelCall *call,
-                                  AmError *error) {
-    Text element = {0}, finish = {0};
-    append_operands(&element, &finish, fold, call->operand_shapes[0]->type);
-    cuda_fold_plan(fold, source);
-    AmStatus status = element.failed || finish.failed
-                          ? am_fail_memory(error, 256)
-                          : cuda_fold_launch(source, arena, call, fold, "reduce", finish.data, error);
-    text_free(&element);
-    text_free(&finish);
-    return status;
 }
 
 /* Appends the loop over the reduced elements: values v0.. are the accumulators, then the elements. */
@@ -135,7 +104,21 @@ static AmStatus write_by_computation(CudaSource *source, Arena *arena, const Cud
 
 /* Returns whether the reduction has one operator that a fold knows, and elements. */
 static bool find_operator(CudaFold *self, const KernelCall *call) {
-    describe(self, call);
+    /* The kept and reduced dimensions of the operand. */
+    const IrAttributes *attributes = call->instruction->attributes;
+    const IrShape *operand = call->operand_shapes[0];
+    int64_t strides[IR_MAX_RANK];
+    bool is_reduced[IR_MAX_RANK] = {false};
+    memset(self, 0, sizeof *self);
+    strided_row_major(strides, operand->dimensions, operand->rank);
+    for (int32_t k = 0; k < attributes->dimension_count; k++) is_reduced[attributes->dimensions[k]] = true;
+    for (int32_t d = 0; d < operand->rank; d++) {
+        int32_t *rank = is_reduced[d] ? &self->reduced_rank : &self->kept_rank;
+        (is_reduced[d] ? self->reduced : self->kept)[*rank] = operand->dimensions[d];
+        (is_reduced[d] ? self->reduced_strides : self->kept_strides)[(*rank)++] = strides[d];
+    }
+    self->results = strided_elements(self->kept, self->kept_rank);
+    self->reduced_count = strided_elements(self->reduced, self->reduced_rank);
     self->reduction = call->operand_count == 2
                           ? sbp_reduction_of(ir_computation_operator(call->program->module,
                                                                      call->instruction->compute.called))
@@ -147,8 +130,17 @@ static bool find_operator(CudaFold *self, const KernelCall *call) {
 
 AmStatus cuda_source_reduce(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
     CudaFold self;
-    if (find_operator(&self, call) && self.results > 0)
-        return write_by_operator(source, arena, &self, call, error);
+    if (find_operator(&self, call) && self.results > 0) {
+        Text element = {0}, finish = {0};
+        append_operands(&element, &finish, &self, call->operand_shapes[0]->type);
+        cuda_fold_plan(&self, source);
+        AmStatus status = element.failed || finish.failed
+                              ? am_fail_memory(error, 256)
+                              : cuda_fold_launch(source, arena, call, &self, "reduce", finish.data, error);
+        text_free(&element);
+        text_free(&finish);
+        return status;
+    }
     return write_by_computation(source, arena, &self, call, error);
 }
 

@@ -296,16 +296,6 @@ static AmStatus make_number(void *bytes, AmError *error) {
     return check_nccl(nccl.ncclGetUniqueId(bytes), "starting a group of ranks", error);
 }
 
-/* Shares the numbers of groups: the first of this process's ranks calls it when all have joined. */
-static AmStatus share_numbers(CommShared *shared, AmError *error) {
-    static_assert(sizeof(ncclUniqueId) == NCCL_GROUP_NUMBER_BYTES, "the number of an NCCL group");
-    for (int32_t r = 0; r < shared->count; r++)
-        for (int32_t g = 0; g < shared->ranks[r].group_count; g++)
-            TRY(nccl_groups_add(&shared->groups, shared->ranks[r].groups[g].ranks,
-                                shared->ranks[r].groups[g].count, error));
-    return nccl_groups_share(&shared->groups, shared->processes, make_number, error);
-}
-
 static AmStatus connect_group(Comm *comm, NcclGroup *group, AmError *error) {
     static const char what[] = "connecting to the other ranks";
     NcclRank *rank = rank_of(comm);
@@ -327,7 +317,15 @@ static AmStatus start(Comm *comm, AmError *error) {
     NcclRank *rank = rank_of(comm);
     TRY(cuda_device_use(&rank->shared.device->device, error));
     TRY(rendezvous_barrier(shared->rendezvous, comm->rank, error));
-    if (comm->rank == shared->first) TRY(share_numbers(shared, error));
+    if (comm->rank == shared->first) {
+        /* The first of this process's ranks shares the numbers of groups when all have joined. */
+        static_assert(sizeof(ncclUniqueId) == NCCL_GROUP_NUMBER_BYTES, "the number of an NCCL group");
+        for (int32_t r = 0; r < shared->count; r++)
+            for (int32_t g = 0; g < shared->ranks[r].group_count; g++)
+                TRY(nccl_groups_add(&shared->groups, shared->ranks[r].groups[g].ranks,
+                                    shared->ranks[r].groups[g].count, error));
+        TRY(nccl_groups_share(&shared->groups, shared->processes, make_number, error));
+    }
     TRY(rendezvous_barrier(shared->rendezvous, comm->rank, error));
     for (int32_t g = 0; g < rank->group_count; g++) TRY(connect_group(comm, &rank->groups[g], error));
     for (CudaCommCall *prepared = rank->shared.calls; prepared; prepared = prepared->next)

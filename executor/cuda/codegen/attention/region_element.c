@@ -38,10 +38,6 @@ void region_element_set(RegionElement *self, int32_t value, const char *expressi
     self->slots[value] = self->count++;
 }
 
-static const char *suffix_of(const RegionElement *self) {
-    return strcmp(self->index, "u32") == 0 ? "u" : "ll";
-}
-
 /* Appends the sum of the indices of labels [first, end) of a list, each times the sizes of the later ones. */
 static void append_index(const RegionElement *self, Text *out, const int32_t *list, int32_t first,
                          int32_t end) {
@@ -50,7 +46,8 @@ static void append_index(const RegionElement *self, Text *out, const int32_t *li
     for (int32_t k = first; k < end; k++) {
         stride /= self->plan->blocks.labels.sizes[list[k]];
         text_append(out, "%sl%d", k > first ? " + " : "", list[k]);
-        if (stride > 1) text_append(out, " * %lld%s", (long long)stride, suffix_of(self));
+        if (stride > 1)
+            text_append(out, " * %lld%s", (long long)stride, strcmp(self->index, "u32") == 0 ? "u" : "ll");
     }
     if (end == first) text_append_string(out, "0");
 }

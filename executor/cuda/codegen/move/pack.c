@@ -96,15 +96,6 @@ static int32_t group_of_tile(const Move *move) {
     return group;
 }
 
-static void choose_index_type(Move *move) {
-    const CudaPack *pack = &move->pack;
-    int64_t reach = pack->offset;
-    for (int32_t d = 0; d < pack->rank; d++) reach += (pack->limits[d] + pack->sizes[d]) * pack->strides[d];
-    bool narrow = move->elements < INT32_MAX - CUDA_THREADS && reach < INT32_MAX;
-    move->index = narrow ? "u32" : "u64";
-    move->suffix = narrow ? "u" : "ull";
-}
-
 static Move plan_move(const CudaPack *pack, Dtype type) {
     Move move = {.pack = *pack, .word = dtype_bytes(type), .fast = -1};
     join_dimensions(&move.pack);
@@ -114,7 +105,12 @@ static Move plan_move(const CudaPack *pack, Dtype type) {
         move.word *= 2;
     }
     move.elements = cuda_pack_elements(&move.pack);
-    choose_index_type(&move);
+    int64_t reach = move.pack.offset;
+    for (int32_t d = 0; d < move.pack.rank; d++)
+        reach += (move.pack.limits[d] + move.pack.sizes[d]) * move.pack.strides[d];
+    bool narrow = move.elements < INT32_MAX - CUDA_THREADS && reach < INT32_MAX;
+    move.index = narrow ? "u32" : "u64";
+    move.suffix = narrow ? "u" : "ull";
     for (int32_t d = 0; d < last; d++)
         if (move.pack.strides[d] == 1 && move.pack.strides[last] != 1 && move.pack.sizes[d] >= ROWS &&
             move.pack.sizes[last] >= ROWS)
