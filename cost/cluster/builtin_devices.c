@@ -78,7 +78,7 @@ static const Curve blackwell_dot = {
 static const Curve gpu_memory = {{{1e5, 0.15}, {1e6, 0.45}, {1e7, 0.7}, {1e8, 0.88}}};
 static const Curve host_dot = {{{1e3, 0.1}, {1e6, 0.5}, {1e8, 0.9}}};
 
-/* What joins the devices of a type in a server, and its servers. */
+/* The links between the devices of a type in a server, and between its servers. */
 static const ClusterDeviceLinks v100_links = {"nvlink-v100", "pcie-3", "roce-100", 20e9, 6};
 static const ClusterDeviceLinks p100_links = {"nvlink-p100", "pcie-3", "roce-100", 18e9, 4};
 static const ClusterDeviceLinks t4_links = {"pcie-3", "pcie-3", "network-50", 20e9, 0};

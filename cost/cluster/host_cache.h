@@ -6,7 +6,7 @@
  *
  * KEY is a hash of "machine": the processor's name, processors, memory, vectors, BLAS library, automap's
  * version and features. The folder is private (base/files/private_folder.h). Files are opened without
- * following links and replaced by rename. Of several processes one measures, and the others wait for its
+ * following links and replaced by rename. One of several processes measures, and the others wait for its
  * result (flock of host-KEY.lock).
  */
 #ifndef COST_CLUSTER_HOST_CACHE_H

@@ -392,7 +392,7 @@ static AmStatus split_passes(StageFunctions *self, const CompiledFunction *all, 
     return AM_OK;
 }
 
-/* Marks what the forward pass sends, of a program of several passes. */
+/* Marks the values that the forward pass sends, in a program of several passes. */
 static void mark_sent(const Program *program, bool *is_target) {
     for (int32_t i = 0; i < program->instruction_count; i++) {
         const ProgramInstruction *instruction = &program->instructions[i];

@@ -2,7 +2,7 @@
  *
  * A stage of equal shares is priced by its first device, whose shards are the largest; it
  * determines the time and the fit. The memory of the other ranks needs a lowering for each, which
- * is done for the final plan and not for candidates. Of a large module on many devices all ranks of a stage
+ * is done for the final plan and not for candidates. In a large module on many devices all ranks of a stage
  * have the memory of its first one, an upper bound.
  */
 #ifndef COST_MEMORY_RANK_MEMORY_H

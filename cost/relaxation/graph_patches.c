@@ -18,7 +18,7 @@
 /* The most classes that start a patch, those with most slack near them; labels of each; the most classes
  * that a start changes with it. */
 enum { MOST_SEEDS = 200, SEED_LABELS = 3, MOST_ANSWERS = 60 };
-/* Of the readers of a tensor, at most so many are queued. */
+/* The most readers of a tensor that are queued. */
 enum { MOST_READERS = 20 };
 /* Fractions of the total cost: slack below which no patch starts, and the least gain of a patch. */
 #define LEAST_SLACK 1e-5

@@ -59,7 +59,7 @@ static void run_steps(StageClock *self, const StagePiece *piece) {
         if (events->work_of[s] == EVENT_COLLECTIVE)
             communicate_step(self, s, steps[s].instruction->collective);
         else {
-            /* Of these steps only the first may wait for a collective. */
+            /* Only the first of these steps may wait for a collective. */
             for (int32_t l = 0; l < self->stream_count; l++) {
                 const ExecutedStep *step = &stage_costs_of(self->costs, l)->steps[s];
                 Ticks ticks = self->sums ? self->sums[l][next] - self->sums[l][s] : self->ticks[l][s];
