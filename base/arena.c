@@ -13,6 +13,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,11 +55,12 @@ typedef struct ArenaBlock {
  * larger blocks. Smaller blocks are left to the heap. */
 enum { CACHE_CLASSES = 8, CLASS_LARGEST = CACHE_CLASSES - 2, CLASS_LARGER = CACHE_CLASSES - 1 };
 static const size_t LEAST_CACHED = 64 << 10;
-static const size_t MOST_CACHED = 32 << 20; /* bytes in all */
+static const size_t MOST_CACHED = 8 << 20; /* bytes in all, where the arenas are near their peak */
 
 static pthread_mutex_t cache_lock = PTHREAD_MUTEX_INITIALIZER;
 static ArenaBlock *free_lists[CACHE_CLASSES]; /* newest first */
-static size_t cached_bytes;
+static size_t cached_bytes, peak_bytes;       /* of mapped blocks: in the cache; the most in arenas so far */
+static atomic_size_t used_bytes;              /* of mapped blocks in arenas now */
 
 static bool is_mapped(size_t capacity) {
     return MAPS_BLOCKS && capacity >= LEAST_CACHED;
@@ -99,20 +101,32 @@ static ArenaBlock *unlist(ArenaBlock **place) {
     return block;
 }
 
-/* Takes a block with so much room, and at most twice as much, from the cache. NULL: it has none; then larger
- * blocks, as many bytes as the caller maps anew, leave the cache. */
+/* Returns whether the cache has room for so many bytes more: cache and arenas stay below 7/8 of the peak of
+ * the arenas, or the cache below MOST_CACHED. */
+static bool has_room(size_t capacity) {
+    size_t used = atomic_load(&used_bytes), cached = cached_bytes + capacity;
+    return cached <= MOST_CACHED || used + cached <= peak_bytes / 8 * 7;
+}
+
+/* Takes a block with so much room, and at most twice as much, from the cache. NULL: it has none; then blocks
+ * leave the cache, the largest first, until it would have room for the one that the caller maps anew. */
 static ArenaBlock *take_cached(int32_t class, size_t capacity) {
     if (!lock_cache()) return NULL;
     ArenaBlock **place = &free_lists[class], *released = NULL;
     while (*place && ((*place)->capacity < capacity || (*place)->capacity / 2 > capacity))
         place = &(*place)->older;
     ArenaBlock *block = unlist(place);
-    for (size_t bytes = 0; !block && bytes < capacity && free_lists[CLASS_LARGER];) {
-        ArenaBlock *larger = unlist(&free_lists[CLASS_LARGER]);
-        bytes += larger->capacity;
-        larger->older = released;
-        released = larger;
+    for (int32_t from = CLASS_LARGER; !block && from >= 0 && !has_room(capacity);) {
+        ArenaBlock *cached = unlist(&free_lists[from]);
+        if (!cached) {
+            from--;
+            continue;
+        }
+        cached->older = released;
+        released = cached;
     }
+    size_t used = atomic_load(&used_bytes) + (block ? block->capacity : capacity);
+    if (used > peak_bytes) peak_bytes = used;
     pthread_mutex_unlock(&cache_lock);
     for (ArenaBlock *older; released; released = older) {
         older = released->older;
@@ -124,20 +138,22 @@ static ArenaBlock *take_cached(int32_t class, size_t capacity) {
 /* Puts a block into the cache, or returns it to the system where the cache has no room. */
 static void block_release(ArenaBlock *block) {
     size_t capacity = block->capacity;
-    if (!is_mapped(capacity) || !lock_cache()) {
+    bool is_block_mapped = is_mapped(capacity);
+    if (is_block_mapped) atomic_fetch_sub(&used_bytes, capacity);
+    if (!is_block_mapped || !lock_cache()) {
         block_free(block);
         return;
     }
     int32_t class = class_of(&capacity);
-    bool has_room = cached_bytes + capacity <= MOST_CACHED;
-    if (has_room) {
+    bool is_kept = has_room(capacity);
+    if (is_kept) {
         block->used = 0;
         block->older = free_lists[class];
         free_lists[class] = block;
         cached_bytes += capacity;
     }
     pthread_mutex_unlock(&cache_lock);
-    if (!has_room) block_free(block);
+    if (!is_kept) block_free(block);
 }
 
 /* ---- allocation ---- */
@@ -148,10 +164,14 @@ static ArenaBlock *block_new(size_t capacity) {
     if (is_mapped(capacity)) {
         int32_t class = class_of(&capacity);
         block = take_cached(class, capacity);
-        if (block) return block;
+        if (block) {
+            atomic_fetch_add(&used_bytes, block->capacity);
+            return block;
+        }
         size_t bytes = sizeof(ArenaBlock) + capacity;
         void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (mapped == MAP_FAILED) return NULL;
+        atomic_fetch_add(&used_bytes, capacity);
         if (class >= CLASS_LARGEST) madvise(mapped, bytes, MADV_HUGEPAGE);
         block = mapped;
     } else {

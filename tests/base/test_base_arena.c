@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/arena.h"
 
@@ -53,6 +54,30 @@ static void freed_blocks_come_back_zeroed(void **state) {
         }
         arena_free(&arena);
     }
+}
+
+/* Blocks below the peak of the arenas stay mapped. They are released before a block of another size is
+ * mapped, so that the cache adds little to the peak of the process. */
+static void cache_stays_below_the_peak(void **state) {
+    (void)state;
+#ifndef __SANITIZE_ADDRESS__
+    enum { BLOCKS = 20, BLOCK_BYTES = 4000000, ALL_BYTES = BLOCKS * BLOCK_BYTES };
+    struct rusage filled, cached, last;
+    Arena arena = {0};
+    arena_free_cache();
+    for (int round = 0; round < 2; round++) {
+        getrusage(RUSAGE_SELF, &filled);
+        for (int k = 0; k < BLOCKS >> round; k++)
+            memset(arena_alloc_raw(&arena, BLOCK_BYTES), 1, BLOCK_BYTES);
+        arena_free(&arena);
+    }
+    getrusage(RUSAGE_SELF, &cached);
+    assert_true(cached.ru_minflt - filled.ru_minflt < 10);
+    memset(arena_alloc_raw(&arena, ALL_BYTES), 1, ALL_BYTES);
+    getrusage(RUSAGE_SELF, &last);
+    arena_free(&arena);
+    assert_true(last.ru_maxrss - cached.ru_maxrss < 20000);
+#endif
 }
 
 static void arrays_grow(void **state) {
@@ -120,6 +145,7 @@ int main(void) {
         cmocka_unit_test(memory_is_zeroed_and_aligned),
         cmocka_unit_test(release_gives_back_zeroed_memory),
         cmocka_unit_test(freed_blocks_come_back_zeroed),
+        cmocka_unit_test(cache_stays_below_the_peak),
         cmocka_unit_test(arrays_grow),
         cmocka_unit_test(joined_memory_stays),
         cmocka_unit_test(limit_and_absurd_requests_fail),
