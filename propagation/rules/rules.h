@@ -152,6 +152,7 @@ typedef struct Rules {
     int32_t *conditional_of; /* [instruction]: the planned conditional that it is, or -1 */
     int32_t *branch_of;      /* [computation]: the planned conditional whose branch it is, or -1 */
     int32_t *source;         /* [instruction]: where a tuple comes from, through tuples and barriers */
+    bool *is_flat;           /* [instruction]: it makes a tuple of arrays, whose leaves are its elements */
 } Rules;
 
 /* Builds the rules. Operators without a rule are blocked in all dimensions and become warnings of

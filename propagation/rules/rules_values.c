@@ -45,6 +45,14 @@ bool values_are_arrays(const IrShape *shape) {
     return true;
 }
 
+/* Returns whether a shape is a tuple without tuples inside. */
+static bool is_flat_tuple(const IrShape *shape) {
+    if (shape->type != DTYPE_TUPLE) return false;
+    for (int32_t k = 0; k < shape->rank; k++)
+        if (shape->elements[k].type == DTYPE_TUPLE) return false;
+    return true;
+}
+
 /* Computations are numbered by discovery, so that one that is mentioned once
  * comes after its caller. */
 static bool can_be_planned(const IrModule *module, const IrInstruction *loop, const int32_t *mentions) {
@@ -69,8 +77,11 @@ static void plan_loop(ValueResolver *self, Arena *arena, int32_t computation, in
     }
     LoopLeaf *made = ARENA_ARRAY(arena, LoopLeaf, leaves + 1);
     for (int32_t k = 0; made && k < leaves; k++)
-        made[k] = (LoopLeaf){
-            .shape = rules_leaf(&loop->shape, k), .in_body = -1, .in_condition = -1, .afterwards = -1};
+        made[k] = (LoopLeaf){.shape = rules->is_flat[instruction] ? &loop->shape.elements[k]
+                                                                  : rules_leaf(&loop->shape, k),
+                             .in_body = -1,
+                             .in_condition = -1,
+                             .afterwards = -1};
     rules->loops[rules->loop_count++] = (PlannedLoop){.instruction = instruction,
                                                       .body = loop->called[0],
                                                       .condition = loop->called[1],
@@ -138,12 +149,16 @@ AmStatus values_begin(ValueResolver *self, Rules *rules, Arena *arena, AmError *
     rules->conditionals = ARENA_ARRAY(arena, PlannedConditional, conditionals + 1);
     rules->conditional_of = ARENA_ARRAY(arena, int32_t, rules->count);
     rules->branch_of = ARENA_ARRAY(arena, int32_t, computations);
+    rules->is_flat = ARENA_ARRAY(arena, bool, rules->count);
     if (arena->failed) return am_fail_memory(error, rules->count);
     memset(rules->loop_of, -1, sizeof(int32_t) * (size_t)rules->count);
     memset(rules->region_of, -1, sizeof(int32_t) * (size_t)computations);
     memset(rules->conditional_of, -1, sizeof(int32_t) * (size_t)rules->count);
     memset(rules->branch_of, -1, sizeof(int32_t) * (size_t)computations);
-    for (int32_t i = 0; i < rules->count; i++) rules->alias[i] = rules->source[i] = i;
+    for (int32_t i = 0; i < rules->count; i++) {
+        rules->alias[i] = rules->source[i] = i;
+        rules->is_flat[i] = is_flat_tuple(&module->instructions[i].shape);
+    }
     /* mentions[c] is the number of places at which instructions call computation c. */
     for (int32_t i = 0; i < module->instruction_count; i++)
         for (int32_t k = 0; k < module->instructions[i].called_count; k++)
@@ -184,13 +199,16 @@ static bool step_back(const Rules *rules, int32_t *instruction, int32_t *leaf) {
     case IR_OPT_BARRIER: *instruction = rules->source[from->operands[0]]; return true;
     case IR_GET_TUPLE_ELEMENT: {
         const IrShape *tuple = &module->instructions[from->operands[0]].shape;
-        for (int64_t k = 0; k < from->attributes->tuple_index; k++)
+        bool is_flat = rules->is_flat[from->operands[0]];
+        if (is_flat) *leaf += (int32_t)from->attributes->tuple_index;
+        for (int64_t k = 0; k < from->attributes->tuple_index && !is_flat; k++)
             *leaf += rules_leaf_count(&tuple->elements[k]);
         *instruction = rules->source[from->operands[0]];
         return true;
     }
     case IR_TUPLE: {
-        int32_t operand = 0, count;
+        int32_t operand = rules->is_flat[*instruction] ? *leaf : 0, count;
+        if (rules->is_flat[*instruction]) *leaf = 0;
         while ((count = rules_leaf_count(&module->instructions[from->operands[operand]].shape)) <= *leaf) {
             *leaf -= count;
             operand++;
