@@ -41,6 +41,7 @@ typedef struct ClassBuilder {
     SetFacts *facts;
     int32_t *class_of_root;
     int32_t node_count;
+    uint8_t *rounds; /* [instruction]: bit r: a factor makes ties in round r */
 } ClassBuilder;
 
 /* Returns the node of a dimension of a leaf of an instruction. */
@@ -243,9 +244,15 @@ static void tie_all(ClassBuilder *builder) {
     tie_paired(builder);
     tie_carried(builder);
     tie_branches(builder);
+    for (int32_t i = 0; i < builder->rules->count; i++) {
+        const FactorRule *rule = &builder->rules->rules[i];
+        const IrInstruction *instruction = &builder->rules->module->instructions[i];
+        for (int32_t f = 0; f < rule->factor_count && !builder->rules->on_demand[i]; f++)
+            builder->rounds[i] |= (uint8_t)(1 << round_of(instruction, &rule->factors[f]));
+    }
     for (int32_t round = 1; round <= ROUNDS; round++)
         for (int32_t i = 0; i < builder->rules->count; i++)
-            if (!builder->rules->on_demand[i]) tie_factors(builder, i, round);
+            if (builder->rounds[i] >> round & 1) tie_factors(builder, i, round);
 }
 
 static AmStatus make_nodes(ClassBuilder *builder, Arena *arena, AmError *error) {
@@ -279,6 +286,7 @@ static AmStatus make_nodes(ClassBuilder *builder, Arena *arena, AmError *error) 
         builder->nodes = ARENA_ARRAY(&builder->scratch, Node, count);
         builder->facts = ARENA_ARRAY(&builder->scratch, SetFacts, count);
         builder->class_of_root = ARENA_ARRAY(&builder->scratch, int32_t, count);
+        builder->rounds = ARENA_ARRAY(&builder->scratch, uint8_t, rules->count + 1);
         classes->class_of = ARENA_ARRAY(arena, int32_t, count);
         if (builder->scratch.failed || !classes->class_of)
             return am_fail_memory(error, count * (int64_t)(sizeof(Node) + sizeof(SetFacts)));
