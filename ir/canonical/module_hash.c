@@ -8,9 +8,11 @@
  * encoding writes and another omits as defaults are omitted too. The payload of a NaN is omitted
  * because JSON cannot express it.
  */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/system/parallel.h"
 #include "ir/canonical/canonical.h"
 #include "ir/canonical/hash_encoder.h"
 #include "ir/canonical/simplify.h"
@@ -334,79 +336,109 @@ void ir_hash_structure(const IrModule *canonical, char hex[65], Arena *arena, Ir
     arena_free(&scratch);
 }
 
+/* ---- operators ---- */
+
+/* Instructions of the entry that one thread hashes. */
+enum { OPERATORS_OF_TASK = 4096 };
+
+/* The digests of the entry's operators, by threads. */
+typedef struct OperatorTasks {
+    const Hasher *hasher; /* with the digests of all called computations */
+    Digest *digests;      /* [instruction of the entry] */
+    atomic_bool failed;
+} OperatorTasks;
+
+static void operator_task(void *user, int32_t k) {
+    OperatorTasks *tasks = user;
+    Hasher hasher = *tasks->hasher;
+    IrHashEncoder *encoder = &hasher.encoder;
+    const IrComputation *entry = &hasher.module->computations[hasher.module->entry];
+    int32_t begin = k * OPERATORS_OF_TASK, end = begin + OPERATORS_OF_TASK;
+    for (int32_t i = begin; i < end && i < entry->count; i++) {
+        const IrInstruction *instruction = &hasher.module->instructions[entry->first + i];
+        ir_encode_begin(encoder);
+        ir_encode_string(encoder, instruction->opcode_name);
+        add_shape(encoder, &instruction->shape);
+        for (int32_t c = 0; c < instruction->called_count; c++)
+            ir_encode_string(encoder, hasher.digests[instruction->called[c]].hex);
+        if (instruction->opcode != IR_PARAMETER) add_attributes(encoder, &hasher, instruction);
+        ir_encode_end(encoder, tasks->digests[i].hex);
+        if (!tasks->digests[i].hex[0]) atomic_store(&tasks->failed, true);
+    }
+}
+
+/* Makes the digests of opcode, shape, attributes and called computations of the entry's instructions, and
+ * those of the computations. Returns [instruction of the entry]; NULL without memory. */
+static Digest *digest_operators(Hasher *hasher, Arena *scratch) {
+    const IrModule *module = hasher->module;
+    const IrComputation *entry = &module->computations[module->entry];
+    OperatorTasks tasks = {.hasher = hasher, .digests = ARENA_ARRAY(scratch, Digest, entry->count + 1)};
+    hasher->digests = ARENA_ARRAY(scratch, Digest, module->computation_count);
+    hasher->literals = make_literal_table(module, scratch, &hasher->literal_mask);
+    if (scratch->failed) return NULL;
+    for (int32_t i = entry->first; i < entry->first + entry->count; i++)
+        for (int32_t k = 0; k < module->instructions[i].called_count; k++)
+            if (!hasher->digests[module->instructions[i].called[k]].made)
+                hash_computation(hasher, module->instructions[i].called[k]);
+    parallel_for((entry->count + OPERATORS_OF_TASK - 1) / OPERATORS_OF_TASK, 0, operator_task, &tasks);
+    return hasher->failed || atomic_load(&tasks.failed) ? NULL : tasks.digests;
+}
+
+AmStatus ir_hash_operators(uint64_t *hashes, const IrModule *canonical, AmError *error) {
+    Arena scratch = {0};
+    Hasher hasher = {.module = canonical};
+    const Digest *digests = digest_operators(&hasher, &scratch);
+    int32_t count = canonical->computations[canonical->entry].count;
+    for (int32_t i = 0; digests && i < count; i++) hashes[i] = hash_bytes(digests[i].hex, 64, 0);
+    AmStatus status = digests ? AM_OK : am_fail_memory(error, count);
+    arena_free(&scratch);
+    return status;
+}
+
 /* ---- value numbers ---- */
 
-typedef struct NumberedValue {
-    char hex[65];
-    int32_t first; /* its first instruction */
-} NumberedValue;
+/* Returns whether two instructions have the same operator and operands of the same numbers. */
+static bool is_same_value(const IrModule *module, const Digest *digests, const int32_t *numbers, int32_t a,
+                          int32_t b) {
+    const IrInstruction *one = &module->instructions[a], *other = &module->instructions[b];
+    bool is_same = one->operand_count == other->operand_count && strcmp(digests[a].hex, digests[b].hex) == 0;
+    for (int32_t k = 0; is_same && k < one->operand_count; k++)
+        is_same = numbers[one->operands[k]] == numbers[other->operands[k]];
+    return is_same;
+}
 
 AmStatus ir_number_values(int32_t *numbers, const IrModule *canonical, const int32_t *sources,
                           AmError *error) {
     Arena scratch = {0};
-    const IrComputation *entry = &canonical->computations[canonical->entry];
-    Hasher hasher = {.module = canonical, .rank = numbers};
+    const IrComputation *entry = &canonical->computations[canonical->entry]; /* its first instruction is 0 */
+    Hasher hasher = {.module = canonical};
     uint64_t mask = 1;
     while (mask < 2 * (uint64_t)entry->count) mask = mask * 2 + 1;
-    NumberedValue *slots = ARENA_ARRAY(&scratch, NumberedValue, mask + 1);
-    hasher.digests = ARENA_ARRAY(&scratch, Digest, canonical->computation_count);
-    hasher.literals = make_literal_table(canonical, &scratch, &hasher.literal_mask);
-    hasher.failed = scratch.failed;
+    int32_t *slots = ARENA_ARRAY(&scratch, int32_t, mask + 1); /* an instruction + 1; 0: free */
+    Digest *digests = digest_operators(&hasher, &scratch);
+    hasher.failed |= scratch.failed || !digests;
     for (int32_t i = 0; i < entry->count && !hasher.failed; i++) {
         const IrInstruction *instruction = &canonical->instructions[i];
         numbers[i] = sources[i] == i ? i : numbers[sources[i]];
         if (sources[i] != i || instruction->opcode == IR_PARAMETER || instruction->opcode == IR_RNG ||
             instruction->control_count > 0 || ir_has_effect(instruction))
             continue;
-        char hex[65];
-        for (int32_t k = 0; k < instruction->called_count; k++)
-            if (!hasher.digests[instruction->called[k]].made)
-                hash_computation(&hasher, instruction->called[k]);
-        ir_encode_begin(&hasher.encoder);
-        add_instruction(&hasher, instruction, entry->first);
-        ir_encode_end(&hasher.encoder, hex);
-        hasher.failed = hasher.failed || !hex[0];
-        /* The slot of a digest: its own, or a free one. */
-        uint64_t at = hash_bytes(hex, 64, 0) & mask;
-        while (slots[at].hex[0] && strcmp(slots[at].hex, hex) != 0) at = (at + 1) & mask;
-        NumberedValue *value = &slots[at];
-        if (!value->hex[0]) {
-            memcpy(value->hex, hex, sizeof value->hex);
-            value->first = i;
+        if (instruction->literal) {
+            ir_encode_begin(&hasher.encoder);
+            ir_encode_string(&hasher.encoder, digests[i].hex);
+            add_literal(&hasher, &instruction->shape, instruction->literal);
+            ir_encode_end(&hasher.encoder, digests[i].hex);
+            hasher.failed |= !digests[i].hex[0];
         }
-        numbers[i] = value->first;
+        uint64_t at = hash_bytes(digests[i].hex, 64, 0);
+        for (int32_t k = 0; k < instruction->operand_count; k++)
+            at = hash_combine(at, (uint64_t)numbers[instruction->operands[k]]);
+        while (slots[at & mask] && !is_same_value(canonical, digests, numbers, slots[at & mask] - 1, i)) at++;
+        if (!slots[at & mask]) slots[at & mask] = i + 1;
+        numbers[i] = slots[at & mask] - 1;
     }
-    AmStatus status = hasher.failed ? am_fail_memory(error, (int64_t)mask * (int64_t)sizeof *slots) : AM_OK;
-    arena_free(&scratch);
-    return status;
-}
-
-/* ---- operators ---- */
-
-AmStatus ir_hash_operators(uint64_t *hashes, const IrModule *canonical, AmError *error) {
-    Arena scratch = {0};
-    const IrComputation *entry = &canonical->computations[canonical->entry];
-    Hasher hasher = {.module = canonical};
-    hasher.digests = ARENA_ARRAY(&scratch, Digest, canonical->computation_count);
-    hasher.literals = make_literal_table(canonical, &scratch, &hasher.literal_mask);
-    hasher.failed = scratch.failed;
-    for (int32_t i = 0; i < entry->count && !hasher.failed; i++) {
-        const IrInstruction *instruction = &canonical->instructions[entry->first + i];
-        char hex[65];
-        for (int32_t k = 0; k < instruction->called_count; k++)
-            if (!hasher.digests[instruction->called[k]].made)
-                hash_computation(&hasher, instruction->called[k]);
-        ir_encode_begin(&hasher.encoder);
-        ir_encode_string(&hasher.encoder, instruction->opcode_name);
-        add_shape(&hasher.encoder, &instruction->shape);
-        for (int32_t k = 0; k < instruction->called_count; k++)
-            ir_encode_string(&hasher.encoder, hasher.digests[instruction->called[k]].hex);
-        if (instruction->opcode != IR_PARAMETER) add_attributes(&hasher.encoder, &hasher, instruction);
-        ir_encode_end(&hasher.encoder, hex);
-        hasher.failed = hasher.failed || !hex[0];
-        hashes[i] = hash_bytes(hex, 64, 0);
-    }
-    AmStatus status = hasher.failed ? am_fail_memory(error, entry->count) : AM_OK;
+    AmStatus status =
+        hasher.failed ? am_fail_memory(error, (int64_t)entry->count * (int64_t)sizeof(Digest)) : AM_OK;
     arena_free(&scratch);
     return status;
 }
