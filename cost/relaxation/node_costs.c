@@ -258,8 +258,12 @@ AmStatus sharding_graph_set_seconds(const ShardingGraphComputing *self, Arena *a
         int32_t at = i;
         if (self->fusion_groups->launches[i] == 0) continue;
         while (at >= 0 && model->context->rules->on_demand[at]) at = split_options->user[at];
-        if (at >= 0 && self->parts[at].operator_node >= 0)
-            launches[self->parts[at].operator_node] += self->fusion_groups->launches[i] * self->times[i];
+        if (at < 0 || self->parts[at].operator_node < 0) continue;
+        ShardingGraphNode *node = &model->nodes[self->parts[at].operator_node];
+        double added = self->fusion_groups->launches[i] * self->times[i];
+        launches[self->parts[at].operator_node] += added;
+        if (at == i && ir_instruction(model->context->canonical, i)->opcode != IR_IOTA)
+            node->launches += added;
     }
     for (int32_t n = 0; n < model->node_count; n++) {
         ShardingGraphNode *node = &model->nodes[n];

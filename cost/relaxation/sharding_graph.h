@@ -31,6 +31,7 @@ typedef struct ShardingGraphNode {
     bool is_tensor;
     int32_t label_count;
     const float *seconds; /* [label_count] of computing, in a step; NULL: 0 */
+    double launches; /* of fusions that end with it, in `seconds` of every label; not of ranges made there */
 } ShardingGraphNode;
 
 /* From the node that produces a value to a node that reads it. */

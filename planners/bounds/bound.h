@@ -6,7 +6,7 @@
  *   graph        bound.h            one stage              one type        a C + (1 - a) X
  *   any M        bound.h            one stage, any M       one type        the same, less recomputation
  *   mixed        bound_mixed.h      one stage              several types   a (C + g (bytes - L)) + (1 - a) X
- *   pipelines    bound_pipelines.h  2 to S stages, any M   one type        longest path of iterations
+ *   pipelines    bound_pipelines.h  2 to S stages, any M   any             longest path of iterations
  *
  * M is the number of micro-batches. t(n, k) is the time of operator n on a device of type k. w(k) is a weight
  * of the type; the weights of all devices add up to 1. C is all computing and X all resharding of a device in
@@ -14,7 +14,8 @@
  *
  * Bounds by the graph are the least over meshes of the greatest over a and g of the least over labels. On
  * devices that do not overlap computing and communication, C + X replaces a C + (1 - a) X. The bound of
- * pipelines is the least over cuts and widths. It covers at most 256 devices.
+ * pipelines is the least over cuts and widths. It covers at most 256 devices of one type, or 80 choices of
+ * devices of several types for a stage.
  *
  * Which one wins:
  *

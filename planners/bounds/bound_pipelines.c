@@ -19,7 +19,8 @@
 #include "planners/bounds/bound_of_work.h"
 #include "planners/bounds/cut_search.h"
 
-enum { ROUND = 8, ASCENTS = 2, ASCENT_STEPS = 32, MOST_STAGES = 64, MOST_WIDTHS = 31, MOST_MIXES = 6 };
+enum { ROUND = 8, ASCENTS = 2, ASCENT_STEPS = 32, MOST_STAGES = 64, MOST_WIDTHS = 80, MOST_MIXES = 6 };
+enum { MOST_TYPES = 6 };
 
 /* The choices of weights that are tried. */
 typedef struct CutMixes {
@@ -31,9 +32,12 @@ typedef struct CutMixes {
 typedef struct BoundPipelines {
     Arena *arena;
     const Cluster *cluster;
-    const ClusterDeviceType *type;
+    const ClusterDeviceType *types[MOST_TYPES]; /* those of the devices */
+    int32_t devices[MOST_TYPES];                /* [type] their number */
+    int32_t type_count;
     BoundGroups groups;
-    int32_t widths[MOST_WIDTHS]; /* devices of a stage, ascending; the last is all of them */
+    int32_t widths[MOST_WIDTHS * MOST_TYPES]; /* [width * type_count + type] devices of a stage; the last
+                                               * width is all of them */
     int32_t width_count;
     const CutMixes *mixes; /* of the schedule */
 } BoundPipelines;
@@ -103,9 +107,56 @@ static const CutMixes *mixes_of(ScheduleKind schedule) {
 
 /* ---- cases ---- */
 
-/* Makes the tables, in the iteration's arena. Each device of a stage of width d runs a part 1 / (M d) of an
- * item, at the rate of that size. A class has the sum of its parts, for each width, pass and order. Each
- * iteration reads and writes a sum over the batch, wherever it is added up. */
+/* Returns the seconds in which a device launches an item in one iteration, of any part of it. */
+static double launch_seconds(const BoundIteration *self, const DifferentWork *whole, int32_t type) {
+    const ClusterDeviceType *of = self->of->types[type];
+    if (!whole->work.is_run) return whole->launches * of->kernel_launch_seconds;
+    return of->profile || of->operators || of->measured ? 0 : of->kernel_launch_seconds;
+}
+
+/* Returns the seconds of an item in one iteration on each of so many devices of a type. Each runs a part 1 /
+ * (M devices), at the rate of that size. Each iteration reads and writes a sum over the batch, wherever it is
+ * added up. */
+static double seconds_on_type(const BoundIteration *self, const DifferentWork *whole, int32_t type,
+                              int32_t devices) {
+    double parts = (double)devices * (whole->is_after ? 1 : self->micro_batches);
+    OperatorWork part = whole->work;
+    if (!part.is_run) {
+        double launch = launch_seconds(self, whole, type);
+        return launch + ((whole->type_seconds ? whole->type_seconds[type] : whole->seconds) - launch) / parts;
+    }
+    part.flops /= parts;
+    part.bytes /= parts;
+    if (self->micro_batches > 1) part.bytes += whole->sum_bytes * (2 - 1.0 / self->micro_batches) / devices;
+    return operator_seconds(&part, self->of->types[type]);
+}
+
+/* Returns the least seconds of an item in one iteration on a stage. Devices of several types may have unequal
+ * shares x. Each takes at least its launch, and x times the rest of its seconds alone. So the mean over the
+ * devices, by the weights of their types, is at least that of the launches and the least weighted rest. */
+static double seconds_on_stage(const BoundIteration *self, const DifferentWork *whole, int32_t width) {
+    const BoundPipelines *of = self->of;
+    const int32_t *devices = &of->widths[width * of->type_count];
+    int32_t used = 0, last = 0;
+    double weights = 0, launches = 0, least = INFINITY;
+    for (int32_t t = 0; t < of->type_count; t++) {
+        if (devices[t] == 0) continue;
+        used++;
+        last = t;
+    }
+    if (used == 1) return seconds_on_type(self, whole, last, devices[last]);
+    for (int32_t t = 0; t < of->type_count; t++) {
+        if (devices[t] == 0) continue;
+        double weight = of->groups.work.type_weights[t], launch = launch_seconds(self, whole, t);
+        weights += devices[t] * weight;
+        launches += devices[t] * weight * launch;
+        least = fmin(least, weight * (seconds_on_type(self, whole, t, 1) - launch));
+    }
+    return (launches + least) / weights;
+}
+
+/* Makes the tables, in the iteration's arena. A class has the sum of its parts, for each width, pass and
+ * order. */
 static AmStatus fill_iteration(BoundIteration *self, AmError *error) {
     const BoundPipelines *of = self->of;
     const BoundGroups *groups = &of->groups;
@@ -114,16 +165,8 @@ static AmStatus fill_iteration(BoundIteration *self, AmError *error) {
     self->seconds = ARENA_ARRAY(&self->arena, ClassSeconds, groups->class_count * of->width_count);
     if (self->arena.failed) return am_fail_memory(error, groups->class_count);
     for (int32_t w = 0; w < of->width_count; w++) {
-        for (int32_t k = 0; k < groups->work_count; k++) {
-            const DifferentWork *whole = &groups->works[k];
-            double parts = (double)of->widths[w] * (whole->is_after ? 1 : self->micro_batches);
-            OperatorWork part = whole->work;
-            part.flops /= parts;
-            part.bytes /= parts;
-            if (self->micro_batches > 1)
-                part.bytes += whole->sum_bytes * (2 - 1.0 / self->micro_batches) / of->widths[w];
-            of_works[k] = part.is_run ? operator_seconds(&part, of->type) : whole->seconds / parts;
-        }
+        for (int32_t k = 0; k < groups->work_count; k++)
+            of_works[k] = seconds_on_stage(self, &groups->works[k], w);
         for (int32_t c = 0; c < groups->class_count; c++) {
             const GroupClass *class = &groups->classes[c];
             ClassSeconds *seconds = &self->seconds[c * of->width_count + w];
@@ -139,7 +182,8 @@ static AmStatus fill_iteration(BoundIteration *self, AmError *error) {
     const PathCounts counts = path_counts(PATH_WORK, 1, self->micro_batches, 0);
     self->of_one_stage = class_seconds_weighed(&counts.more[0][0], &all);
     self->cut_work = (CutWork){.micro_batches = self->micro_batches,
-                               .devices = of->cluster->device_count,
+                               .devices = of->devices,
+                               .type_count = of->type_count,
                                .places = groups->places,
                                .width_count = of->width_count,
                                .class_count = groups->class_count,
@@ -229,23 +273,52 @@ static double bound_cases(BoundCase *cases, int32_t count, double enough, const 
     return least;
 }
 
+/* Counts the devices of each type; false: there are too many types. */
+static bool find_types(BoundPipelines *self) {
+    for (int32_t d = 0; d < self->cluster->device_count; d++) {
+        const ClusterDeviceType *type = cluster_device_type(self->cluster, d);
+        int32_t t = 0;
+        while (t < self->type_count && self->types[t] != type) t++;
+        if (t == MOST_TYPES) return false;
+        if (t == self->type_count) self->types[self->type_count++] = type;
+        self->devices[t]++;
+    }
+    return true;
+}
+
+/* Lists the devices that a stage may have: of one type a power of two or a divisor of their number, of
+ * several types any numbers. False: there are too many. */
+static bool find_widths(BoundPipelines *self) {
+    int32_t devices = self->cluster->device_count, types = self->type_count, all = 1;
+    for (int32_t t = 0; t < types && all <= MOST_WIDTHS + 1; t++) all *= self->devices[t] + 1;
+    if (types > 1 && all > MOST_WIDTHS + 1) return false;
+    for (int32_t k = 1; types == 1 ? k <= devices : k < all; k++) {
+        if (types == 1 && devices % k != 0 && (k & (k - 1)) != 0) continue;
+        for (int32_t t = 0, left = k; t < types; left /= self->devices[t++] + 1)
+            self->widths[self->width_count * types + t] = left % (self->devices[t] + 1);
+        self->width_count++;
+    }
+    return true;
+}
+
 AmStatus plan_bound_items(PipelineBound *bound, const BoundWork *work, const Cluster *cluster,
                           const BoundSpace *space, const BoundLaunches *launches,
                           const int32_t *micro_batches, int32_t count, AmError *error) {
     Arena arena = {0};
     BoundPipelines self = {.arena = &arena,
                            .cluster = cluster,
-                           .type = cluster_device_type(cluster, 0),
                            .groups = {.arena = &arena, .work = *work},
                            .mixes = mixes_of(space->schedule)};
-    int32_t devices = cluster->device_count, most = most_stages(space, cluster), case_count = 0;
+    int32_t most = most_stages(space, cluster), case_count = 0;
     if (most > MOST_STAGES) most = MOST_STAGES;
     BoundIteration *iterations = ARENA_ARRAY(&arena, BoundIteration, count);
     BoundCase *cases = ARENA_ARRAY(&arena, BoundCase, count * most + 1);
     AmStatus status = AM_OK;
     if (arena.failed) TRY_OR_FAIL(am_fail_memory(error, count));
-    for (int32_t width = 1; width <= devices && self.width_count < MOST_WIDTHS; width++)
-        if (devices % width == 0 || (width & (width - 1)) == 0) self.widths[self.width_count++] = width;
+    if (!find_types(&self) || !find_widths(&self)) {
+        *bound = (PipelineBound){0};
+        goto fail;
+    }
     TRY_OR_FAIL(bound_groups_find(&self.groups, error));
     for (int32_t k = 0; k < count; k++)
         iterations[k] = (BoundIteration){.of = &self, .micro_batches = micro_batches[k]};
@@ -283,6 +356,41 @@ AmStatus plan_bound_quickly(PlanBound *bound, const PlanContext *primary, const 
     return bound_quickly(bound, &launches, primary, cluster, space, error);
 }
 
+/* Lists the work on the devices, which may be of several types. `*known` false: no claim. */
+static AmStatus find_work(BoundWork *work, bool *known, Arena *arena, const PlanContext *primary,
+                          const Cluster *cluster, AmError *error) {
+    BoundPipelines types = {.cluster = cluster};
+    LeastWork least;
+    *known = find_types(&types);
+    for (int32_t t = types.type_count - 1; t >= 0 && *known; t--) {
+        BoundWork of_type;
+        int32_t device = 0;
+        while (cluster_device_type(cluster, device) != types.types[t]) device++;
+        TRY(bound_work_find(&of_type, known, arena, primary, cluster, device, error));
+        if (types.type_count == 1) *work = of_type;
+        if (types.type_count == 1 || !*known) return AM_OK;
+        if (t == types.type_count - 1) {
+            *work = of_type;
+            for (int32_t k = 0; k < work->item_count; k++) {
+                work->items[k].type_seconds = ARENA_ARRAY(arena, double, types.type_count);
+                if (arena->failed) return am_fail_memory(error, work->item_count);
+            }
+        }
+        *known = of_type.item_count == work->item_count;
+        for (int32_t k = 0; k < work->item_count && *known; k++)
+            work->items[k].type_seconds[t] = of_type.items[k].seconds;
+    }
+    if (!*known) return AM_OK;
+    double *weights = ARENA_ARRAY(arena, double, types.type_count);
+    TRY(least_work_find(&least, arena, primary, cluster, error));
+    if (arena->failed) return am_fail_memory(error, types.type_count);
+    for (int32_t t = 0; t < types.type_count; t++)
+        weights[t] = least.type_weights[types.types[t] - cluster->types];
+    work->type_count = types.type_count;
+    work->type_weights = weights;
+    return AM_OK;
+}
+
 AmStatus plan_bound_pipelines(PlanBound *bound, const PlanContext *primary, const Cluster *cluster,
                               const BoundSpace *space, AmError *error) {
     Arena arena = {0};
@@ -292,20 +400,19 @@ AmStatus plan_bound_pipelines(PlanBound *bound, const PlanContext *primary, cons
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
     double communicating = 0;
     bool known;
-    bool is_supported = cluster->type_count == 1 && cluster->device_count > 1 &&
-                        cluster->device_count <= BOUND_MOST_DEVICES &&
+    bool is_supported = cluster->device_count > 1 && cluster->device_count <= BOUND_MOST_DEVICES &&
                         space->schedule != SCHEDULE_INTERLEAVED; /* its stages have no consecutive items */
     AmStatus status;
     TRY_OR_FAIL(bound_quickly(bound, &launches, primary, cluster, space, error));
     if (isnan(bound->seconds) || !is_supported) goto fail;
     BoundSpace narrowed = *space;
     narrowed.enough = bound->seconds;
-    TRY_OR_FAIL(bound_work_find(&work, &known, &arena, primary, cluster, 0, error));
+    TRY_OR_FAIL(find_work(&work, &known, &arena, primary, cluster, error));
     if (!known) goto fail;
     int32_t count = micro_batches_numbers(numbers, primary, space->micro_batches);
     TRY_OR_FAIL(plan_bound_items(&found, &work, cluster, &narrowed, &launches, numbers, count, error));
     bool is_of_one_stage = found.one_stage < found.several_stages && found.several_stages > narrowed.enough;
-    if (is_of_one_stage && !stop_wanted(&space->stop))
+    if (is_of_one_stage && !cluster_is_mixed(cluster) && !stop_wanted(&space->stop))
         TRY_OR_FAIL(plan_bound_one_stage(&communicating, primary, cluster, found.several_stages, &space->stop,
                                          error));
     double seconds = fmin(found.several_stages, fmax(found.one_stage, communicating));

@@ -57,7 +57,8 @@ typedef struct PipelineBound {
 } PipelineBound;
 
 /* Bounds plans of a list of work, whose borders are known, over `count` numbers of micro-batches, which
- * replace that of the space. The cluster's devices are of one type, at most BOUND_MOST_DEVICES. */
+ * replace that of the space. The cluster has at most BOUND_MOST_DEVICES. Both bounds are 0 where devices of
+ * several types have too many choices for a stage. */
 AmStatus plan_bound_items(PipelineBound *bound, const BoundWork *work, const Cluster *cluster,
                           const BoundSpace *space, const BoundLaunches *launches,
                           const int32_t *micro_batches, int32_t count, AmError *error);

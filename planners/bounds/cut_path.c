@@ -18,31 +18,58 @@ enum { MOST_STEPS_AND_PLACES = 1 << 22 };
 
 /* ---- states ---- */
 
+/* Numbers of devices of each type, up to all of them, as one number with a digit for each type. */
+typedef struct DeviceCounts {
+    int32_t count;  /* of these numbers */
+    int32_t *added; /* [width] what a stage of that width adds */
+} DeviceCounts;
+
+/* Returns whether a stage of width w fits beside d devices. */
+static bool fits_beside(const CutWork *work, int32_t d, int32_t w) {
+    for (int32_t t = 0; t < work->type_count; d /= work->devices[t++] + 1)
+        if (d % (work->devices[t] + 1) + work->widths[w * work->type_count + t] > work->devices[t])
+            return false;
+    return true;
+}
+
+static DeviceCounts count_devices(CutSearch *self) {
+    const CutWork *work = self->tables->work;
+    DeviceCounts counts = {1, ARENA_ARRAY(&self->arena, int32_t, work->width_count + 1)};
+    for (int32_t t = 0; t < work->type_count && counts.added; t++) {
+        for (int32_t w = 0; w < work->width_count; w++)
+            counts.added[w] += counts.count * work->widths[w * work->type_count + t];
+        counts.count *= work->devices[t] + 1;
+    }
+    return counts;
+}
+
 /* Lists all steps on the way from no stage to all of them. */
 static void find_steps(CutSearch *self) {
     const CutWork *work = self->tables->work;
-    int32_t stages = self->stages, devices = work->devices, row = devices + 1;
+    const DeviceCounts counts = count_devices(self);
+    int32_t stages = self->stages, row = counts.count, all = row - 1;
     bool *can = ARENA_ARRAY(&self->arena, bool, (stages + 1) * row);
     int32_t *state_of = ARENA_ARRAY(&self->arena, int32_t, (stages + 1) * row);
     if (self->arena.failed) return;
     can[0] = true; /* [s * row + d]: s stages can have d devices together */
     for (int32_t s = 0; s < stages; s++)
         for (int32_t w = 0; w < work->width_count; w++)
-            for (int32_t d = 0; d + work->widths[w] < row; d++)
-                can[(s + 1) * row + d + work->widths[w]] |= can[s * row + d];
+            for (int32_t d = 0; d + counts.added[w] < row; d++)
+                if (can[s * row + d] && fits_beside(work, d, w))
+                    can[(s + 1) * row + d + counts.added[w]] = true;
     for (int32_t s = 0; s <= stages; s++)
-        for (int32_t d = 0; d <= devices; d++) {
-            bool is_on_way = can[s * row + d] && can[(stages - s) * row + devices - d];
+        for (int32_t d = 0; d <= all; d++) {
+            bool is_on_way = can[s * row + d] && can[(stages - s) * row + all - d];
             state_of[s * row + d] = is_on_way ? self->state_count++ : -1;
         }
     for (int32_t s = 0; s < stages; s++)
-        for (int32_t d = 0; d <= devices; d++)
-            for (int32_t w = 0; w < work->width_count && d + work->widths[w] <= devices; w++) {
+        for (int32_t d = 0; d <= all; d++)
+            for (int32_t w = 0; w < work->width_count && d + counts.added[w] <= all; w++) {
                 Step step = {.stage = s,
                              .width = w,
                              .from = state_of[s * row + d],
-                             .to = state_of[(s + 1) * row + d + work->widths[w]]};
-                if (step.from < 0 || step.to < 0) continue;
+                             .to = state_of[(s + 1) * row + d + counts.added[w]]};
+                if (step.from < 0 || step.to < 0 || !fits_beside(work, d, w)) continue;
                 ARENA_RESERVE(&self->arena, self->steps, self->step_count, self->step_capacity);
                 if (self->arena.failed) return;
                 self->steps[self->step_count++] = step;

@@ -2,10 +2,10 @@
  * step (docs/planning.md, Bounds of pipelines, 5).
  *
  * A step takes at least as long as each of its paths (pipeline_paths.h), and so as any mean of them. A state
- * is the number of the stages so far and that of their devices. Each kind of path has a potential at each
- * state: 0 at the first, monotone, and all kinds together 1 at the last. The path that stays on a stage has
- * as weight the increase of its potential on that stage, so that the weights of every pipeline add up to 1. A
- * second of work of stage s in an iteration then has the weight
+ * is the number of the stages so far and that of their devices of each type. Each kind of path has a
+ * potential at each state: 0 at the first, monotone, and all kinds together 1 at the last. The path that
+ * stays on a stage has as weight the increase of its potential on that stage, so that the weights of every
+ * pipeline add up to 1. A second of work of stage s in an iteration then has the weight
  *
  *     once * (potential of the last state) + above * (increase on earlier stages) + more * (increase here)
  *
@@ -51,9 +51,10 @@ typedef struct CutMix {
 } CutMix;
 
 typedef struct CutWork {
-    int32_t micro_batches, devices, places; /* places of borders in [0, places - 1) */
-    int32_t width_count, class_count, placed_count;
-    const int32_t *widths;
+    int32_t micro_batches, places; /* places of borders in [0, places - 1) */
+    int32_t width_count, class_count, placed_count, type_count;
+    const int32_t *devices;      /* [type] of all stages together */
+    const int32_t *widths;       /* [width * type_count + type] devices of a stage */
     const ClassSeconds *seconds; /* [class * width_count + width] */
     const Placed *placed;
 } CutWork;

@@ -3,15 +3,22 @@
  */
 #include "planners/bounds/work_groups.h"
 
+static bool takes_equal_seconds(const BoundGroups *self, const DifferentWork *work, const BoundItem *item) {
+    if (work->work.is_run) return true;
+    for (int32_t t = 0; t < self->work.type_count && item->type_seconds; t++)
+        if (work->type_seconds[t] != item->type_seconds[t]) return false;
+    return work->seconds == item->seconds && work->launches == item->launches;
+}
+
 static int32_t find_work(BoundGroups *self, const BoundItem *item) {
-    double seconds = item->work.is_run ? 0 : item->seconds;
     bool is_after = item->order == BOUND_AFTER;
     for (int32_t k = 0; k < self->work_count; k++)
-        if (self->works[k].seconds == seconds && self->works[k].is_after == is_after &&
-            self->works[k].sum_bytes == item->sum_bytes &&
-            operator_work_equals(&self->works[k].work, &item->work))
+        if (self->works[k].is_after == is_after && self->works[k].sum_bytes == item->sum_bytes &&
+            operator_work_equals(&self->works[k].work, &item->work) &&
+            takes_equal_seconds(self, &self->works[k], item))
             return k;
-    self->works[self->work_count] = (DifferentWork){item->work, seconds, item->sum_bytes, is_after};
+    self->works[self->work_count] = (DifferentWork){item->work,     item->seconds,   item->type_seconds,
+                                                    item->launches, item->sum_bytes, is_after};
     return self->work_count++;
 }
 

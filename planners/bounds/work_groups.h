@@ -8,8 +8,9 @@
 /* Work that occurs in one item or several, which GroupPart.work refers to. */
 typedef struct DifferentWork {
     OperatorWork work;
-    double seconds; /* the least time of an item without `work`, which a device does not execute */
-    double sum_bytes;
+    double seconds;       /* the least time of an item without `work`, which a device does not execute */
+    double *type_seconds; /* [type] on several types; or NULL */
+    double launches, sum_bytes;
     bool is_after; /* runs once, after the iterations */
 } DifferentWork;
 

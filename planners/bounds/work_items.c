@@ -175,6 +175,7 @@ static void add_item(WorkFinder *self, const ShardingGraphNode *node) {
     *item = (BoundItem){.group = -1,
                         .is_backward = is_after || is_recomputed(self, i) || is_backward(self, i),
                         .seconds = bound_least_seconds(node),
+                        .launches = node->launches,
                         .first = -1,
                         .end = -1};
     if (i >= self->context->rules->entry_count) return;

@@ -37,10 +37,12 @@ typedef enum BoundOrder {
 } BoundOrder;
 
 typedef struct BoundItem {
-    OperatorWork work; /* of the whole batch on one device */
-    double seconds;    /* of `work`; the least time on one device if it is not executed */
-    double sum_bytes;  /* of its result, if that is a weight's gradient summed over the batch */
-    int32_t group;     /* or -1 */
+    OperatorWork work;    /* of the whole batch on one device */
+    double seconds;       /* of `work`; the least time on one device if it is not executed */
+    double *type_seconds; /* [type] `seconds` on each of several types; NULL: on one */
+    double launches;      /* in `seconds`: each device of a stage has them in each micro-batch */
+    double sum_bytes;     /* of its result, if that is a weight's gradient summed over the batch */
+    int32_t group;        /* or -1 */
     bool is_backward;
     BoundOrder order;
     int32_t after, until; /* places on its pass's spine; its own twice, where it has one */
@@ -50,7 +52,9 @@ typedef struct BoundItem {
 typedef struct BoundWork {
     BoundItem *items;
     int32_t item_count, item_capacity, group_count;
-    int32_t spine_count[2]; /* products, of the forward and of the backward pass */
+    int32_t type_count;         /* of the devices; 0 or 1: one */
+    const double *type_weights; /* [type] of a second (bound_of_work.h); NULL: one type */
+    int32_t spine_count[2];     /* products, of the forward and of the backward pass */
 } BoundWork;
 
 /* Allocates in the arena; for the context as read and a device's type. `*known` false: no claim for

@@ -20,6 +20,7 @@
 #include "planners/improve/uneven_shares.h"
 #include "planners/pipeline/stage_dp.h"
 #include "planners/search_baselines.h"
+#include "planners/search_bound.h"
 #include "planners/single_stage/single_stage_search.h"
 
 enum { TRIAL = 48 /* evaluations */, BASELINES_ALONE = 1, MOST_SEARCHED = 12 /* choices after a trial */ };
@@ -201,6 +202,20 @@ static AmStatus try_choices(DeviceSearch *self, int64_t evaluations, AmError *er
     return AM_OK;
 }
 
+/* Replaces the quick bound of a choice by that of pipelines, where it would lower the bound of the result. */
+static AmStatus raise_bound(DeviceSearch *self, int32_t choice, const Cluster *part, AmError *error) {
+    const SearchRequest *request = self->scope->request;
+    const Plan *plan = self->result->plan;
+    const BoundSpace space = {.most_stages = PIPELINE_MOST_STAGES,
+                              .schedule = bound_schedule_of(search_bounded_schedules(request, plan))};
+    PlanBound bound;
+    if (self->bounds[choice] >= plan->bound_seconds || request->explores_prices || self->result->interrupted)
+        return AM_OK;
+    TRY(plan_bound_pipelines(&bound, self->primary, part, &space, error));
+    self->bounds[choice] = fmax(self->bounds[choice], bound.seconds);
+    return AM_OK;
+}
+
 /* Lowers the bound of the result to those of all other choices, whose plans are in the space, too. */
 static AmStatus bound_choices(DeviceSearch *self, AmError *error) {
     Plan *plan = self->result->plan;
@@ -209,6 +224,7 @@ static AmStatus bound_choices(DeviceSearch *self, AmError *error) {
         Cluster *part;
         TRY(make_part(&part, self, k, error));
         AmStatus status = find_bound(self, k, part, error);
+        if (status == AM_OK) status = raise_bound(self, k, part, error);
         cluster_free(part);
         TRY(status);
         plan->bound_seconds = fmin(plan->bound_seconds, self->bounds[k]);

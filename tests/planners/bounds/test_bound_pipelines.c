@@ -62,16 +62,18 @@ static void check(const char *model, const char *name, int32_t iterations) {
                          .kind = SPACE_HYBRID,
                          .micro_batches = iterations,
                          .skip_bound = true,
-                         .limits.evaluations = 8};
+                         .limits.evaluations = 24};
     assert_int_equal(plan_search(&result, &arena, context, cluster, &scope, &error), AM_OK);
-    assert_true(tried.count > 0);
+    if (tried.count == 0) fail_msg("%s on %s: no pipeline was tried", model, name);
     uint32_t covered = search_bounded_schedules(&request, &(Plan){.stage_count = 1});
     double of_search = bound_of(context, cluster, 0, bound_schedule_of(covered));
     for (int32_t kind = 0; kind < SCHEDULE_KINDS; kind++) {
         double every = bound_of(context, cluster, 0, (ScheduleKind)kind);
         double both = bound_of(context, cluster, 0, bound_schedule_of(covered | 1U << kind));
         assert_true(every > 0);
-        assert_true(both <= every * (1 + 1e-9) && both <= of_search * (1 + 1e-9));
+        assert_true(both <= every * (1 + 1e-9));
+        /* Paths of zb_2p are mixed in other ways, which may give a greater bound. */
+        assert_true(kind == SCHEDULE_ZB_2P || both <= of_search * (1 + 1e-9));
         for (int32_t k = 0; k < MOST_NUMBERS; k++) {
             double least = tried.least[kind][k];
             if (isinf(least)) continue;
@@ -106,9 +108,11 @@ static void test_covered_schedules(void **state) {
 static void test_no_pipeline_is_quicker(void **state) {
     (void)state;
     static const char *const models[] = {"gpt2_tiny", "vgg_tiny", "bert_tiny", "t5_tiny", "llama_tiny"};
-    static const char *const clusters[] = {"nominal:4", "nominal:8", "whale-pp"};
-    int32_t count = sample_of(15, 1);
-    for (int32_t k = 0; k < count; k++) check(models[k % 5], clusters[(k + k / 5) % 3], 4 << k % 2);
+    static const char *const clusters[] = {"nominal:4", "nominal:8", "whale-pp",
+                                           SOURCE_DIR "/tests/data/clusters/three_types.json",
+                                           SOURCE_DIR "/tests/data/clusters/slow_launches.json"};
+    int32_t count = sample_of(25, 1);
+    for (int32_t k = 0; k < count; k++) check(models[k % 5], clusters[(k + k / 5) % 5], 4 << k % 2);
 }
 
 int main(void) {

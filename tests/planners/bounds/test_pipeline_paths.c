@@ -185,13 +185,16 @@ static void test_equal_stages_reach_their_bound(void **state) {
 
 /* ---- work in pipelines ---- */
 
-enum { MOST_SPINE = 14, MOST_ITEMS = 128, DEVICES = 8 };
+enum { MOST_SPINE = 14, MOST_ITEMS = 128, DEVICES = 8, MOST_TYPES = 3 };
 
 /* The places of the products of the spines. */
 typedef struct Cuts {
     int32_t forward[MOST_SPINE + 1], backward[MOST_SPINE + 1]; /* [place]: stage; one place after */
     int32_t widths[MOST_STAGES];
-    bool are_last, are_first; /* sums that nothing waits for, of the stages that they may be on */
+    int32_t stage_of[DEVICES]; /* on devices of several types */
+    double shares[DEVICES];    /* of each device, in any unit */
+    bool are_fitted;           /* shares are those of the seconds of each item instead */
+    bool are_last, are_first;  /* sums that nothing waits for, of the stages that they may be on */
 } Cuts;
 
 static BoundItem *add_item(BoundWork *work, Random *rng, bool is_backward, BoundOrder order, int32_t after,
@@ -266,6 +269,21 @@ static int32_t random_between(Random *rng, int32_t low, int32_t high) {
     return low + (int32_t)random_below(rng, high - low + 1);
 }
 
+/* Gives each device a stage and a share there, near that of its speed. False: not this time. */
+static bool make_mixed_widths(Cuts *cuts, const Cluster *cluster, int32_t stages, Random *rng) {
+    bool has_device[MOST_STAGES] = {false};
+    for (int32_t d = 0; d < cluster->device_count; d++) {
+        double speed = cluster_device_type(cluster, d)->flops_per_second[DTYPE_F32];
+        cuts->stage_of[d] = (int32_t)random_below(rng, stages);
+        cuts->shares[d] = speed * (random_below(rng, 2) == 0 ? 1 : 0.1 + random_uniform(rng));
+        has_device[cuts->stage_of[d]] = true;
+    }
+    cuts->are_fitted = random_below(rng, 2) == 0;
+    for (int32_t s = 0; s < stages; s++)
+        if (!has_device[s]) return false;
+    return true;
+}
+
 /* Widths that are powers of two and add up to all devices. False: not this time. */
 static bool make_widths(int32_t *widths, int32_t stages, Random *rng) {
     int32_t left = DEVICES;
@@ -280,13 +298,18 @@ static bool make_widths(int32_t *widths, int32_t stages, Random *rng) {
 }
 
 /* Cuts anywhere, or near those that are given. False: not this time. */
-static bool make_cuts(Cuts *cuts, const Cuts *given, const BoundWork *work, int32_t stages, Random *rng) {
+static bool make_cuts(Cuts *cuts, const Cuts *given, const BoundWork *work, const Cluster *cluster,
+                      int32_t stages, Random *rng) {
     int32_t length = work->spine_count[0], *forward = cuts->forward;
     bool is_group[MOST_SPINE] = {false};
     if (given) *cuts = *given;
     cuts->are_last = random_below(rng, 2) == 0;
     cuts->are_first = random_below(rng, 2) == 0;
-    if ((!given || random_below(rng, 4) == 0) && !make_widths(cuts->widths, stages, rng)) return false;
+    if (!given || random_below(rng, 4) == 0) {
+        if (work->type_count > 1 ? !make_mixed_widths(cuts, cluster, stages, rng)
+                                 : !make_widths(cuts->widths, stages, rng))
+            return false;
+    }
     for (int32_t p = 0; p < length && !given; p++)
         forward[p] = random_below(rng, 3) == 0 ? (int32_t)random_below(rng, stages) : p * stages / length;
     if (given) forward[random_below(rng, length)] = (int32_t)random_below(rng, stages);
@@ -315,11 +338,18 @@ static bool make_cuts(Cuts *cuts, const Cuts *given, const BoundWork *work, int3
     return true;
 }
 
-static double part_of(const BoundItem *item, const ClusterDeviceType *type, int32_t iterations,
-                      int32_t devices) {
-    double parts = (double)(item->order == BOUND_AFTER ? 1 : iterations) * devices;
+/* Returns the seconds of an item in one iteration on a device of a type that has 1 / `devices` of its stage.
+ */
+static double part_of(const BoundItem *item, const Cluster *cluster, int32_t device, int32_t iterations,
+                      double devices) {
+    const ClusterDeviceType *type = cluster_device_type(cluster, device);
+    double parts = (item->order == BOUND_AFTER ? 1 : iterations) * devices;
     OperatorWork part = item->work;
-    if (!part.is_run) return item->seconds / parts;
+    if (!part.is_run) {
+        double launch = item->launches * type->kernel_launch_seconds;
+        double alone = item->type_seconds ? item->type_seconds[type - cluster->types] : item->seconds;
+        return launch + (alone - launch) / parts;
+    }
     part.flops /= parts;
     part.bytes =
         (part.bytes - item->sum_bytes) / parts + item->sum_bytes / devices * (iterations > 1 ? 2 : 1);
@@ -346,8 +376,24 @@ static int32_t place(const BoundItem *item, const Cuts *cuts, const int32_t *of_
     return random_between(rng, one < other ? one : other, one < other ? other : one);
 }
 
-static void fill_stages(Pipeline *pipeline, const BoundWork *work, const Cuts *cuts,
-                        const ClusterDeviceType *type, Random *rng) {
+/* Returns the seconds of an item on the slowest device of a stage, by the shares of the stage, or by shares
+ * with which all devices alone would take equally long. */
+static double seconds_of_slowest(const BoundItem *item, const Cuts *cuts, const Cluster *cluster,
+                                 int32_t iterations, int32_t stage) {
+    double shares[DEVICES], sum = 0, seconds = 0;
+    for (int32_t d = 0; d < cluster->device_count; d++) {
+        double rest = part_of(item, cluster, d, iterations, 1) - part_of(item, cluster, d, iterations, 1e9);
+        shares[d] = cuts->are_fitted && rest > 0 ? 1 / rest : cuts->shares[d];
+        if (cuts->stage_of[d] == stage) sum += shares[d];
+    }
+    for (int32_t d = 0; d < cluster->device_count; d++)
+        if (cuts->stage_of[d] == stage)
+            seconds = fmax(seconds, part_of(item, cluster, d, iterations, sum / shares[d]));
+    return seconds;
+}
+
+static void fill_stages(Pipeline *pipeline, const BoundWork *work, const Cuts *cuts, const Cluster *cluster,
+                        Random *rng) {
     int32_t of_groups[MOST_SPINE];
     for (int32_t k = 0; k < work->item_count; k++)
         if (work->items[k].order == BOUND_SPINE && !work->items[k].is_backward && work->items[k].group >= 0)
@@ -358,10 +404,12 @@ static void fill_stages(Pipeline *pipeline, const BoundWork *work, const Cuts *c
             pipeline->stages[s].early[pass] = (double)random_below(rng, 3) / 2;
     }
     for (int32_t k = 0; k < work->item_count; k++) {
+        const BoundItem *item = &work->items[k];
         BoundOrder order;
-        int32_t s = place(&work->items[k], cuts, of_groups, pipeline->stage_count, rng, &order);
-        pipeline->stages[s].of[work->items[k].is_backward][order] +=
-            part_of(&work->items[k], type, pipeline->iterations, cuts->widths[s]);
+        int32_t s = place(item, cuts, of_groups, pipeline->stage_count, rng, &order);
+        pipeline->stages[s].of[item->is_backward][order] +=
+            work->type_count > 1 ? seconds_of_slowest(item, cuts, cluster, pipeline->iterations, s)
+                                 : part_of(item, cluster, 0, pipeline->iterations, cuts->widths[s]);
     }
 }
 
@@ -378,23 +426,46 @@ static double bound_of(const BoundWork *work, const Cluster *cluster, int32_t it
     return stages > 1 ? bound.several_stages : bound.one_stage;
 }
 
+/* Gives items launches, and on devices of several types seconds of each type. */
+static void add_types(BoundWork *work, const Cluster *cluster, double *type_seconds, double *weights,
+                      Random *rng) {
+    work->type_count = cluster->type_count;
+    work->type_weights = weights;
+    for (int32_t t = 0; t < cluster->type_count; t++)
+        weights[t] = random_below(rng, 2) == 0 ? cluster->types[t].flops_per_second[DTYPE_F32] / 1e12
+                                               : 0.1 + random_uniform(rng);
+    for (int32_t k = 0; k < work->item_count; k++) {
+        BoundItem *item = &work->items[k];
+        double rest = item->seconds;
+        if (!item->work.is_run) item->launches = (double)random_below(rng, 3);
+        item->seconds += item->launches * cluster->types[0].kernel_launch_seconds;
+        if (cluster->type_count == 1) continue;
+        item->type_seconds = &type_seconds[k * cluster->type_count];
+        for (int32_t t = 0; t < cluster->type_count; t++)
+            item->type_seconds[t] =
+                item->launches * cluster->types[t].kernel_launch_seconds +
+                rest * cluster->types[0].memory_bytes_per_second / cluster->types[t].memory_bytes_per_second;
+    }
+}
+
 /* Every pipeline that does some work takes at least as long as the bound of that work. */
-static void test_no_pipeline_of_work_is_quicker(void **state) {
-    (void)state;
+static void check_work(const char *name, int32_t count) {
     static const ScheduleKind kinds[] = {SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_ZB_H1, SCHEDULE_ZB_2P};
     Arena arena = {0};
     Cluster *cluster;
     AmError error = {0};
     Random rng;
-    int32_t count = sample_of(1500, 20), tried = 0;
+    int32_t tried = 0;
     random_seed(&rng, 3);
-    assert_int_equal(cluster_read(&cluster, &arena, "nominal:8", &error), AM_OK);
+    assert_int_equal(cluster_read(&cluster, &arena, name, &error), AM_OK);
     for (int32_t k = 0; k < count; k++) {
         BoundItem items[MOST_ITEMS];
         BoundWork work;
         Pipeline pipeline = {.stage_count = 1 + (int32_t)random_below(&rng, 6),
                              .iterations = 1 + (int32_t)random_below(&rng, 8)};
+        double type_seconds[MOST_ITEMS * MOST_TYPES], weights[MOST_TYPES];
         make_work(&work, items, &rng);
+        add_types(&work, cluster, type_seconds, weights, &rng);
         int32_t stages = pipeline.stage_count, iterations = pipeline.iterations;
         double of_1f1b = bound_of(&work, cluster, iterations, stages, SCHEDULE_1F1B);
         double of_all = bound_of(&work, cluster, iterations, stages, SCHEDULE_ZB_H1);
@@ -403,10 +474,11 @@ static void test_no_pipeline_of_work_is_quicker(void **state) {
         double least[4] = {INFINITY, INFINITY, INFINITY, INFINITY};
         for (int32_t n = 0; n < 200; n++) {
             Cuts cuts, *near = &best[n % 4];
-            if (!make_cuts(&cuts, n > 40 && isfinite(least[n % 4]) ? near : NULL, &work, stages, &rng))
+            if (!make_cuts(&cuts, n > 40 && isfinite(least[n % 4]) ? near : NULL, &work, cluster, stages,
+                           &rng))
                 continue;
             pipeline.kind = kinds[n % 4];
-            fill_stages(&pipeline, &work, &cuts, cluster_device_type(cluster, 0), &rng);
+            fill_stages(&pipeline, &work, &cuts, cluster, &rng);
             double seconds = run(&pipeline), bound = of_next;
             if (pipeline.kind != SCHEDULE_ZB_2P) bound = fmax(bound, of_all);
             if (pipeline.kind == SCHEDULE_GPIPE || pipeline.kind == SCHEDULE_1F1B)
@@ -424,6 +496,16 @@ static void test_no_pipeline_of_work_is_quicker(void **state) {
     assert_true(tried >= count * 10);
     cluster_free(cluster);
     arena_free(&arena);
+}
+
+static void test_no_pipeline_of_work_is_quicker(void **state) {
+    (void)state;
+    check_work("nominal:8", sample_of(1500, 20));
+}
+
+static void test_no_pipeline_on_mixed_devices_is_quicker(void **state) {
+    (void)state;
+    check_work(SOURCE_DIR "/tests/data/clusters/three_types.json", sample_of(500, 10));
 }
 
 /* Equal products on equal stages reach the bound, if a stage's work is not divided. */
@@ -469,6 +551,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_no_random_pipeline_is_quicker),
                                        cmocka_unit_test(test_equal_stages_reach_their_bound),
                                        cmocka_unit_test(test_no_pipeline_of_work_is_quicker),
+                                       cmocka_unit_test(test_no_pipeline_on_mixed_devices_is_quicker),
                                        cmocka_unit_test(test_equal_work_reaches_its_bound)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
