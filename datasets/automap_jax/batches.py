@@ -1,5 +1,6 @@
 """Which data of a step micro-batches cut, and along which dimension."""
 
+import jax
 import numpy as np
 
 
@@ -27,3 +28,14 @@ def batch_dimensions(document, leaves):
 def rows_of(array, axis, rows):
     """The part of an array at `rows`, a slice, of the dimension `axis`."""
     return array[(*[slice(None)] * axis, rows)]
+
+
+class DataSlice:
+    """Data on the host, placed on the mesh of each part that uses it."""
+
+    def __init__(self, run, array, spec):
+        self.run, self.array, self.spec = run, array, spec
+        self.shape = array.shape
+
+    def on(self, part):
+        return jax.device_put(self.array, self.run.sharding(part, self.spec, self.array.shape))

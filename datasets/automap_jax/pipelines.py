@@ -30,7 +30,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from .batches import batch_dimensions, rows_of, smallest_factor
+from .batches import DataSlice, batch_dimensions, rows_of, smallest_factor
 from .exporter import traced_step
 from .functions import Function
 from .layers import Layers
@@ -749,14 +749,3 @@ class Run:
                 array = jax.device_put(array, self.sharding(part, self.specs[old], np.shape(array)))
             found.append(array)
         return jax.tree.structure(plan.output).unflatten(plan.layers.joined(found))
-
-
-class DataSlice:
-    """Data on the host, placed on the mesh of each part that uses it."""
-
-    def __init__(self, run, array, spec):
-        self.run, self.array, self.spec = run, array, spec
-        self.shape = array.shape
-
-    def on(self, part):
-        return jax.device_put(self.array, self.run.sharding(part, self.spec, self.array.shape))
