@@ -270,6 +270,15 @@ static PrimitiveGroup *find_group(PrimitiveGroups *groups, Arena *arena, const I
     return &groups->rows[groups->count++];
 }
 
+/* Returns whether an instruction is a forward operator that rows number among those of its primitive and
+ * shape. */
+static bool is_numbered(const PlanContext *primary, int32_t i) {
+    const IrInstruction *instruction = &primary->canonical->instructions[i];
+    return primary->roles->phases[i] == IR_PHASE_FORWARD && primary->split_options->live[i] &&
+           !stages_is_transparent(primary, i) && primitive_of(instruction)[0] &&
+           instruction->shape.type != DTYPE_TUPLE;
+}
+
 /* Writes [[primitive, shape, count in the forward pass, [numbers of recomputed ones]], ...]: operators are
  * numbered in their order among those of one primitive and shape. */
 static AmStatus recomputed_to_json(json_t **rows, Arena *arena, const PlanContext *primary,
@@ -282,10 +291,7 @@ static AmStatus recomputed_to_json(json_t **rows, Arena *arena, const PlanContex
     TRY(recompute_ranges(range_of, arena, primary, recompute, error));
     for (int32_t i = 0; i < primary->rules->entry_count; i++) {
         const IrInstruction *instruction = &primary->canonical->instructions[i];
-        if (primary->roles->phases[i] != IR_PHASE_FORWARD || !primary->split_options->live[i] ||
-            stages_is_transparent(primary, i) || !primitive_of(instruction)[0] ||
-            instruction->shape.type == DTYPE_TUPLE)
-            continue;
+        if (!is_numbered(primary, i)) continue;
         PrimitiveGroup *group = find_group(&groups, arena, instruction);
         if (!group) return am_fail_memory(error, groups.capacity);
         if (!group->recomputed) group->recomputed = json_array();
@@ -298,6 +304,39 @@ static AmStatus recomputed_to_json(json_t **rows, Arena *arena, const PlanContex
                                 group->recomputed);
         if (json_array_size(group->recomputed) > 0) json_array_append_new(*rows, row);
         else json_decref(row);
+    }
+    return AM_OK;
+}
+
+/* Adds [primitive, shape, count in the forward pass, number, part] of forward operators on a later part than
+ * the parameters that they follow from, such as those of an attention whose first product is on the part
+ * before. */
+static AmStatus add_placed(json_t *rows, Arena *arena, const PlanContext *primary, const Plan *parts,
+                           AmError *error) {
+    const SplitOptions *options = primary->split_options;
+    PrimitiveGroups groups = {0};
+    StageSeeds seeds;
+    int32_t count = primary->rules->entry_count;
+    int32_t *number = ARENA_ARRAY(arena, int32_t, count + 1);
+    int32_t *last = ARENA_ARRAY(arena, int32_t, count + 1); /* [instruction]: part of its parameters */
+    if (arena->failed) return am_fail_memory(error, count);
+    TRY(stages_seed(&seeds, arena, primary, parts, error));
+    for (int32_t p = 0; p < primary->roles->parameter_count; p++)
+        last[primary->roles->parameters[p].instruction] = seeds.owner[p] > 0 ? seeds.owner[p] : 0;
+    for (int32_t i = 0; i < count; i++) {
+        for (int32_t k = options->first_operand[i]; k < options->first_operand[i + 1]; k++)
+            if (last[options->operands[k]] > last[i]) last[i] = last[options->operands[k]];
+        if (!is_numbered(primary, i)) continue;
+        PrimitiveGroup *group = find_group(&groups, arena, &primary->canonical->instructions[i]);
+        if (!group) return am_fail_memory(error, groups.capacity);
+        number[i] = group->count++;
+    }
+    for (int32_t i = 0; i < count; i++) {
+        if (!is_numbered(primary, i) || !seeds.held[i] || stage_last(seeds.held[i]) <= last[i]) continue;
+        const PrimitiveGroup *group = find_group(&groups, arena, &primary->canonical->instructions[i]);
+        json_array_append_new(rows,
+                              json_pack("[s, o, i, i, i]", group->name, dimensions_to_json(group->shape),
+                                        group->count, number[i], stage_last(seeds.held[i])));
     }
     return AM_OK;
 }
@@ -323,6 +362,7 @@ static AmStatus export_stages(json_t **root, const PlanContext *context, const P
     Arena arena = {0};
     PlanRanks ranks;
     json_t *parameters = json_array(), *stages = json_array(), *constraints = json_array();
+    json_t *placed = json_array();
     AmStatus status;
     const PlanContext *primary = plan_context_primary(context);
     bool *is_named = ARENA_ARRAY(&arena, bool, primary->rules->entry_count + 1);
@@ -337,17 +377,20 @@ static AmStatus export_stages(json_t **root, const PlanContext *context, const P
     for (int32_t part = 0; part < ranks.parts->stage_count; part++)
         TRY_OR_FAIL(add_overrides(constraints, is_named, ranks.context, ranks.assignments[part], error));
     TRY_OR_FAIL(add_stages(stages, &arena, primary, plan, error));
+    if (ranks.map) TRY_OR_FAIL(add_placed(placed, &arena, primary, ranks.parts, error));
     *root = json_pack("{s:s, s:i, s:s, s:i, s:O, s:O}", "format", "automap-jax-2", "micro_batches",
                       plan->micro_batches, "schedule", plan->schedule, "parts", ranks.parts->stage_count,
                       "stages", stages, "parameters", parameters);
     if (!*root) status = am_fail_memory(error, 0);
     else if (json_array_size(constraints) > 0) json_object_set(*root, "constraints", constraints);
+    if (*root && json_array_size(placed) > 0) json_object_set(*root, "placed", placed);
     if (*root && knows_examples)
         json_object_set_new(*root, "examples", json_integer((json_int_t)micro_batches_limit(primary)));
 fail:
     json_decref(parameters);
     json_decref(stages);
     json_decref(constraints);
+    json_decref(placed);
     arena_free(&arena);
     return status;
 }
