@@ -18,6 +18,9 @@ FOLDS = {"reduce_max": jax.numpy.maximum, "reduce_min": jax.numpy.minimum, "redu
 CHEAP = {"abs", "add", "and", "broadcast_in_dim", "convert_element_type", "copy", "copy_p", "eq", "expand_dims", "ge",
          "gt", "is_finite", "le", "lt", "max", "min", "mul", "ne", "neg", "not", "or", "reshape", "select_n", "sign",
          "square", "squeeze", "stop_gradient", "sub", "transpose", "xor"}  # fmt: skip
+# Operators that a pass for weights is worth.
+HEAVY = {"cond", "conv_general_dilated", "dot_general", "ragged_dot_general", "scan", "scatter", "scatter-add",
+         "scatter-mul", "while"}  # fmt: skip
 # XLA's back end for CPUs joins the sums of all gradients of a function and orders operators for parallel execution.
 # Then all gradients exist twice at once. These options reduce each gradient by itself, soon after its product.
 LEAN = {"xla_disable_hlo_passes": "cpu-all-reduce-combiner",

@@ -16,12 +16,15 @@ An operator of a micro-batch that needs a sum over all of them, such as a batch 
 optimizers, belongs to a later sweep: sweep s + 1 of the micro-batches comes after the sums of sweep s and the operators
 "after" of it. Sweep 0 has the plan's schedule. Later ones take the micro-batches in order.
 
-A forward operator belongs to the last part that has one of its operands. A backward operator belongs to the first part
-of its backward operands, or to one before it that has its forward operands, too. Parts have the forward values that
-they compute and those that they use; so the gradient of a weight is on the part of the weight. Values are sums over the
-micro-batches where an operator of a micro-batch sums over the batch; the constants are those of the whole batch, so
-that sums of the parts are the values of the whole. A step for which that is no sum is refused. Inside a part XLA's
-partitioner decides from the shardings of the plan.
+A forward operator belongs to the last part that has one of its operands, or to a later one that the plan names. A
+backward operator belongs to the first part of its backward operands, or to one before it that has its forward operands
+and reads its weights in the forward pass. Parts have the forward values that they compute and those that they use; so
+the gradient of a weight is on the part of the weight. A pass for weights has the products for their gradients, and what
+follows from them. The backward pass before it has all others, so that few values are kept between both.
+
+Values are sums over the micro-batches where an operator of a micro-batch sums over the batch; the constants are those
+of the whole batch, so that sums of the parts are the values of the whole. A step for which that is no sum is refused.
+Inside a part XLA's partitioner decides from the shardings of the plan.
 """
 
 import itertools
@@ -35,10 +38,10 @@ from .exporter import traced_step
 from .functions import Function
 from .layers import Layers
 from .mixing import local_rows, mixing_operator
-from .operators import CHEAP, FOLDS, SUMS, key_of
+from .operators import CHEAP, FOLDS, HEAVY, SUMS, key_of
 from .planning import STAGES as FORMAT
 from .planning import specs_of
-from .recomputation import recomputed_of, warn_of_lost
+from .recomputation import numbered, recomputed_of, warn_of_lost
 from .step_graph import Constant, Graph, depending_results, numbers, params_with_constants, users_of
 
 
@@ -73,7 +76,7 @@ class Partition:
         self.find_groups(rows)
         self.merge_equal()
         self.find_sweeps()
-        self.find_parts(rows)
+        self.find_parts(rows, document.get("placed", ()))
 
     def trace(self, step, structure, leaves, data):
         """Traces the step with the whole batch, a micro-batch and a smaller one, which cut `data` {number: axis}."""
@@ -254,11 +257,14 @@ class Partition:
                  if any(self.is_split[made] for made in node.outputs)]
         return self.ancestors(split)
 
-    def find_parts(self, rows):
-        """part[value]: where it is computed; None: wherever it is used."""
+    def find_parts(self, rows, placed):
+        """part[value]: where it is computed; None: wherever it is used. `placed`: rows of the document."""
         owner = {self.whole.inputs[row["number"]]: row["part"] for row in rows if row["number"] not in self.data}
         self.part, places = dict(owner), {}  # places[forward value]: the parts that have it
         weights = dict(owner)  # with what is computed of them before the passes
+        sources = {value: {value} for value in weights}  # the state of which it is computed
+        readers = {}  # {value of weights: parts whose forward pass reads it}
+        planned = self.planned_parts(placed)
         for k, node in enumerate(self.whole.nodes):
             group, inputs = self.group[k], numbers(node)
             known = [self.part[value] for value in inputs if self.part.get(value) is not None]
@@ -266,6 +272,7 @@ class Partition:
                 found = None
             elif group == "backward":
                 found = self.backward_part(inputs, weights, places)
+                found = self.part_that_reads(found, [value for value in inputs if value in weights], sources, readers)
             elif group == "after":
                 largest = max(inputs, key=lambda value: np.prod(self.whole.shapes[value]), default=None)
                 owned = [weights[value] for value in inputs if value in weights
@@ -273,16 +280,29 @@ class Partition:
                 found = owned[-1] if owned else self.part.get(largest)
                 found = 0 if found is None else found
             else:
-                found = max(known, default=0)
+                found = max([planned.get(k, 0), *known])
                 if group == "forward":
                     for value in [*inputs, *node.outputs]:
                         places.setdefault(value, {self.part.get(value, found)}).add(found)
+                    for value in set(inputs) & set(weights):
+                        readers.setdefault(value, set()).add(found)
             for value in node.outputs:
                 self.part[value] = found
                 if group == "before" or (group == "after" and all(operand in weights for operand in inputs)):
                     weights[value] = found
+                    sources[value] = set().union(*(sources.get(operand, ()) for operand in inputs))
         self.owner = owner
         self.move_needed()
+
+    def planned_parts(self, placed):
+        """{forward node: part} of the rows of a document that fit the step."""
+        places = numbered(self.whole, [k for k, group in enumerate(self.group) if group == "forward"])
+        found = {}
+        for name, shape, count, number, part in placed:
+            nodes = places.get((name, tuple(shape)), [])
+            if nodes and count % len(nodes) == 0:
+                found[nodes[number * len(nodes) // count]] = part
+        return found
 
     def move_needed(self):
         """Moves a backward operator to the last part whose backward pass needs it, which runs first. A step may
@@ -294,6 +314,14 @@ class Partition:
                      if self.group[user] == "backward"]
             if self.group[k] == "backward" and max(later, default=0) > self.part[outputs[0]]:
                 self.part.update(dict.fromkeys(outputs, max(later)))
+
+    @staticmethod
+    def part_that_reads(found, weights, sources, readers):
+        """The last part up to `found` whose forward pass reads the weights, or what they are computed of."""
+        for value in weights:
+            parts = readers.get(value) or set().union(*(readers.get(source, ()) for source in sources[value]))
+            found = max((part for part in parts if part <= found), default=found)
+        return found
 
     def backward_part(self, inputs, weights, places):
         """The part of a backward operator, by the parts of its operands; of weights alone it is theirs."""
@@ -359,7 +387,7 @@ class Run:
             backward = set(members["backward", part])
             sent = {value for k in backward for value in nodes[k].outputs
                     if any(plan.group[user] == "backward" and user not in backward for user in users.get(value, ()))}
-            early = plan.ancestors(sent) & backward if self.splits_weights else backward
+            early = self.urgent(backward, sent, users) if self.splits_weights else backward
             passes["backward"][part], passes["weights"][part] = early, backward - early
         self.again = {part: self.find_again(passes, part, self.planned_again(part, passes["forward"][part]))
                       for part in parts}
@@ -392,6 +420,22 @@ class Run:
         self.last_use = used
         self.part_of = {(kind, part): part for kind, part in self.functions}
         self.part_of |= {id(function): part for *_, part, function in self.later}
+
+    def urgent(self, backward, sent, users):
+        """The nodes of a backward pass that the pass for weights leaves to it: those for sent values, and those of
+        sums without a product between them and the backward pass."""
+        plan, nodes = self.plan, self.plan.whole.nodes
+        found, has_changed = plan.ancestors(sent) & backward, True
+        while has_changed:
+            late = set()  # values after a product that can wait
+            for k in sorted(backward - found):
+                if nodes[k].primitive.name in HEAVY or not late.isdisjoint(numbers(nodes[k])):
+                    late.update(nodes[k].outputs)
+            light = {value for k in backward - found for value in nodes[k].outputs
+                     if value not in late and not backward.issuperset(users.get(value, ()))}
+            more = plan.ancestors(light) & backward - found
+            found, has_changed = found | more, bool(more)
+        return found
 
     def make_sweeps(self, users, final):
         """`before`: [(part, function)]; `later`: [(sweep, is_micro, part, function)] after the passes, in order."""
@@ -443,6 +487,8 @@ class Run:
         plan, nodes = self.plan, self.plan.whole.nodes
         later = passes["backward"][part] | passes["weights"][part]
         found, has = {}, {value for value, owner in plan.owner.items() if owner == part} | set(plan.data_values())
+        has |= {value for value, k in plan.producer.items()  # in memory until the last pass
+                if plan.group[k] == "before" and plan.part[value] == part and not plan.is_split[value]}
         open_values = [value for k in later for value in numbers(nodes[k])]
         while open_values:
             for value in self.through_free([open_values.pop()]):

@@ -21,16 +21,22 @@ from .step_graph import Constant, Graph, depending_results, evaluate, numbers, o
 NAME = "automap"
 
 
+def numbered(graph, chosen):
+    """{(primitive, shape of the result): [the nodes among the numbers `chosen` of a graph, in their order]}."""
+    places = {}
+    for k in chosen:
+        node = graph.nodes[k]
+        places.setdefault((node.primitive.name, tuple(graph.shapes[node.outputs[0]])), []).append(k)
+    return places
+
+
 def recomputed_of(rows, graph, forward):
     """The nodes among the numbers `forward` of a graph that the rows recompute. Where XLA's module has other numbers of
     these than the graph, all are recomputed if most are; these rows are returned beside, with their nodes.
 
     returns    ({node}, [(name, shape, recomputed, of the module, nodes)])
     """
-    places, found, lost = {}, set(), []
-    for k in forward:
-        node = graph.nodes[k]
-        places.setdefault((node.primitive.name, graph.shapes[node.outputs[0]]), []).append(k)
+    places, found, lost = numbered(graph, forward), set(), []
     for name, shape, count, chosen in rows:
         nodes = places.get((name, tuple(shape)), [])
         if nodes and count % len(nodes) == 0:
