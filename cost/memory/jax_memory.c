@@ -45,6 +45,7 @@ typedef struct KeptArray {
     int64_t bytes;
     int8_t from, until; /* passes that make and read it first, and read it last; NONE */
     int32_t chunk;
+    int32_t value; /* of the body of `from`, of which the loop keeps one for each micro-batch; NONE */
     bool is_remade;
     bool is_cut_before; /* a part of an array that is computed before the passes: in memory from then on */
 } KeptArray;
@@ -200,29 +201,72 @@ static int32_t parameter_of(const Program *body, int32_t value) {
     return NONE;
 }
 
+/* Returns whether a value is the number of the iteration, or its remainder: the place in an array for fewer
+ * micro-batches. */
+static bool counts_iterations(const Program *body, int32_t value) {
+    value = program_viewed(body, value);
+    int32_t i = body->values[value].instruction;
+    if (i >= 0 && body->instructions[i].opcode == IR_REMAINDER)
+        value = program_viewed(body, body->instructions[i].operands[0]);
+    return value == body->counter.value;
+}
+
 /* Returns the body's parameter of which an instruction takes the part of this iteration; NONE. */
 static int32_t sliced_parameter(const Program *body, const ProgramInstruction *instruction) {
     if (instruction->opcode != IR_DYNAMIC_SLICE || instruction->kind != PROGRAM_COMPUTE) return NONE;
     bool by_iteration = instruction->compute.place != NULL;
     for (int32_t k = 1; k < instruction->operand_count; k++)
-        by_iteration |= program_viewed(body, instruction->operands[k]) == body->counter.value;
+        by_iteration |= counts_iterations(body, instruction->operands[k]);
     return by_iteration ? parameter_of(body, instruction->operands[0]) : NONE;
 }
 
+/* Keeps the arrays until a pass from which it computes a value of the forward pass again. */
+static AmStatus keep_sources(StageFunctions *self, int32_t chunk, int pass, int32_t value, AmError *error) {
+    const ProgramInstruction *loop = self->chunks[chunk].loops[FORWARD];
+    const Program *body = loop->regions.programs[0];
+    ArenaMark mark = arena_mark(self->arena);
+    bool *is_needed = ARENA_ARRAY(self->arena, bool, body->value_count + 1);
+    int32_t *open_values = ARENA_ARRAY(self->arena, int32_t, body->value_count + 1);
+    int32_t *kept_as = ARENA_ARRAY(self->arena, int32_t, body->value_count + 1); /* number + 1 */
+    if (self->arena->failed) return am_fail_memory(error, body->value_count);
+    for (int32_t v = 0; v < self->program->value_count; v++) {
+        const KeptArray *kept = &self->kept[v];
+        if (kept->from == FORWARD && kept->chunk == chunk && kept->value != NONE && !kept->is_remade)
+            kept_as[kept->value] = v + 1;
+    }
+    int32_t open_count = 0;
+    open_values[open_count++] = value;
+    is_needed[value] = true;
+    while (open_count > 0) {
+        int32_t v = open_values[--open_count], i = body->values[v].instruction;
+        KeptArray *kept = kept_as[v] > 0 ? &self->kept[kept_as[v] - 1] : NULL;
+        if (kept && kept->until < pass) kept->until = (int8_t)pass;
+        for (int32_t k = 0; !kept && i >= 0 && k < body->instructions[i].operand_count; k++) {
+            int32_t operand = body->instructions[i].operands[k];
+            if (!is_needed[operand]) open_values[open_count++] = operand;
+            is_needed[operand] = true;
+        }
+    }
+    arena_release(self->arena, mark);
+    return AM_OK;
+}
+
 /* Notes the value whose part the pass reads, an array of each micro-batch. */
-static void read_part(StageFunctions *self, CompiledFunction *function, int32_t chunk, int pass, int32_t of,
-                      int32_t part) {
+static AmStatus read_part(StageFunctions *self, CompiledFunction *function, int32_t chunk, int pass,
+                          int32_t of, int32_t part, AmError *error) {
     const Program *program = self->program;
     KeptArray *kept = &self->kept[of];
     if (kept->from == NONE) {
         *kept = (KeptArray){.bytes = bytes_of(function->program, part),
                             .from = (int8_t)pass,
                             .chunk = chunk,
+                            .value = NONE,
                             .is_cut_before = program->values[of].instruction >= 0};
         if (kept->is_cut_before) self->before_of_batch += kept->bytes;
     }
     kept->until = (int8_t)pass;
     function->is_remade[part] = kept->is_remade;
+    return kept->is_remade ? keep_sources(self, chunk, pass, kept->value, error) : AM_OK;
 }
 
 /* Returns the instruction that writes what the loop keeps of an iteration for output p, or NULL. */
@@ -254,7 +298,7 @@ static AmStatus keep_arrays(StageFunctions *self, CompiledFunction *function, in
         int32_t value = program_viewed(body, writer->operands[1]);
         KeptArray *kept = &self->kept[program_viewed(program, loop->first_result + r)];
         bool counts = is_kept[value] && !is_counted[value];
-        *kept = (KeptArray){.from = (int8_t)pass, .until = NONE, .chunk = chunk};
+        *kept = (KeptArray){.from = (int8_t)pass, .until = NONE, .chunk = chunk, .value = value};
         kept->bytes = counts ? bytes_of(body, value) : 0;
         kept->is_remade = !is_kept[value];
         if (counts) self->alive[self->alive_count++] = loop->first_result + r;
@@ -274,8 +318,8 @@ static AmStatus take_body(StageFunctions *self, CompiledFunction *function, int3
         int32_t sliced = sliced_parameter(body, instruction);
         function->is_inside[i] = instruction->kind != PROGRAM_TRANSFER && sliced < 0;
         if (sliced >= 0)
-            read_part(self, function, chunk, pass, program_viewed(program, loop->operands[sliced]),
-                      instruction->first_result);
+            TRY(read_part(self, function, chunk, pass, program_viewed(program, loop->operands[sliced]),
+                          instruction->first_result, error));
         if (instruction->kind != PROGRAM_TRANSFER) continue;
         for (int32_t k = 0; k < instruction->operand_count; k++)
             function->is_wanted[program_viewed(body, instruction->operands[k])] = true;
