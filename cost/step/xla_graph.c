@@ -166,6 +166,15 @@ static bool is_canonical(const IrDot *dot, int32_t left_rank, int32_t right_rank
            right_rank <= dot->batch_count + 2;
 }
 
+/* Returns whether an operand has its batch dimensions first, and one contracted and one free dimension in any
+ * order: XLA takes the transpose of these two into the product (TransposeFolding). */
+static bool is_batch_of_matrices(const IrDot *dot, int32_t rank, bool is_right) {
+    const int64_t *batch = is_right ? dot->rhs_batch : dot->lhs_batch;
+    bool is_leading = dot->batch_count > 0;
+    for (int32_t k = 0; k < dot->batch_count; k++) is_leading &= batch[k] == k;
+    return is_leading && dot->contracting_count == 1 && rank == dot->batch_count + 2;
+}
+
 /* Returns a number of the order into which XLA brings operand o of a product before it runs: SAME_ORDER if it
  * reshapes it to a matrix alone; GATHERED: from all devices; 0: it reads the operand as it is. Products of
  * two matrices and windows of the usual order need nothing. */
@@ -186,7 +195,8 @@ static uint64_t order_wanted(const GraphBuilder *self, const ProgramInstruction 
     }
     if (instruction->opcode != IR_DOT || rank < 3) return 0;
     const int64_t *sizes = program->values[instruction->operands[o]].shape.dimensions;
-    if (is_canonical(instruction->attributes->dot, program->values[instruction->operands[0]].shape.rank,
+    if (is_batch_of_matrices(instruction->attributes->dot, rank, o == 1) ||
+        is_canonical(instruction->attributes->dot, program->values[instruction->operands[0]].shape.rank,
                      program->values[instruction->operands[1]].shape.rank)) {
         for (int32_t d = 0; d < instruction->attributes->dot->batch_count; d++)
             if (sizes[d] == 1) return SAME_ORDER;
