@@ -16,6 +16,9 @@
 
 enum { MOST_STEPS_AND_PLACES = 1 << 22 };
 
+/* For functions that are compiled once more with AVX2, whose vectors have CUT_LANES doubles. */
+#define INLINED static inline __attribute__((always_inline))
+
 /* ---- states ---- */
 
 /* Numbers of devices of each type, up to all of them, as one number with a digit for each type. */
@@ -159,8 +162,8 @@ static double find_least(CutSearch *self) {
 
 /* Sums as cut_path_sum(), for several steps from one state: of_sets [set * lanes], sums [(places + 1) *
  * lanes]. */
-static inline void sum_lanes(CutSearch *self, const Step *const *steps, int32_t lanes, double *of_sets,
-                             double *sums) {
+INLINED void sum_lanes(CutSearch *self, const Step *const *steps, int32_t lanes, double *of_sets,
+                       double *sums) {
     const CutTables *tables = self->tables;
     for (int32_t b = 0; b < tables->set_count; b++)
         for (int32_t l = 0; l < lanes; l++)
@@ -182,7 +185,7 @@ void cut_path_sum(CutSearch *self, const Step *step) {
 
 /* Extends the least costs before a stage by those of the stage, for up to `lanes` steps from one state: their
  * sums do not wait for one another. The compiler unrolls the loops over a constant number of lanes. */
-static inline void take_lanes(CutSearch *self, const Step *first, int32_t count, int32_t lanes) {
+INLINED void take_lanes(CutSearch *self, const Step *first, int32_t count, int32_t lanes) {
     const CutTables *tables = self->tables;
     int32_t places = tables->work->places, longest = tables->longest;
     const Step *steps[CUT_LANES];
@@ -219,6 +222,18 @@ static inline void take_lanes(CutSearch *self, const Step *first, int32_t count,
     }
 }
 
+/* Extends the least costs before a stage by those of up to CUT_LANES steps from one state. */
+static void take_steps(CutSearch *self, const Step *first, int32_t count) {
+    take_lanes(self, first, count, CUT_LANES);
+}
+
+#if defined __x86_64__
+__attribute__((target("avx2"))) static void take_steps_avx2(CutSearch *self, const Step *first,
+                                                            int32_t count) {
+    take_lanes(self, first, count, CUT_LANES);
+}
+#endif
+
 double cut_path_search(CutSearch *self) {
     int32_t places = self->tables->work->places;
     /* What counts above a state is the least over the ways there. */
@@ -236,12 +251,16 @@ double cut_path_search(CutSearch *self) {
     for (int32_t k = 0; k < self->step_count; k++) weigh_step(self, &self->steps[k]);
     double anywhere = find_least(self);
     for (int32_t k = 0; k < self->state_count * (places + 1); k++) self->least[k] = k == 0 ? 0 : INFINITY;
+    void (*take_several)(CutSearch *, const Step *, int32_t) = take_steps;
+#if defined __x86_64__
+    if (__builtin_cpu_supports("avx2")) take_several = take_steps_avx2;
+#endif
     for (int32_t k = 0, count; k < self->step_count; k += count) {
         const Step *first = &self->steps[k];
         for (count = 1; count < CUT_LANES && k + count < self->step_count; count++)
             if (first[count].from != first->from) break;
         if (count == 1) take_lanes(self, first, 1, 1);
-        else take_lanes(self, first, count, CUT_LANES);
+        else take_several(self, first, count);
     }
     return anywhere + self->least[self->state_count * (places + 1) - 1];
 }
