@@ -32,11 +32,11 @@ static int32_t find_option(const ShardingGraph *model, const Assignment *assignm
     int32_t mesh_axis = model->reshards->axes[axis];
     int8_t factor = assignment->factor[(size_t)i * MESH_MAX_AXES + (size_t)mesh_axis];
     uint8_t partial = 0;
-    for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++)
-        if (assignment->carries[i] >> mesh_axis & 1 &&
-            k - split_options->first_operand[i] < SHARDING_GRAPH_MOST_CARRYING)
-            partial |= (uint8_t)((assignment->deferred[split_options->operands[k]] >> mesh_axis & 1)
-                                 << (k - split_options->first_operand[i]));
+    const int32_t *operands = &split_options->operands[split_options->first_operand[i]];
+    int32_t count = split_options->first_operand[i + 1] - split_options->first_operand[i];
+    if (!(assignment->carries[i] >> mesh_axis & 1)) count = 0;
+    for (int32_t k = 0; k < count && k < SHARDING_GRAPH_MOST_CARRYING; k++)
+        partial |= (uint8_t)((assignment->deferred[operands[k]] >> mesh_axis & 1) << k);
     for (int32_t o = 0; o < part->option_count[axis]; o++)
         if (part->options[axis][o].factor == factor && part->options[axis][o].partial == partial) return o;
     return -1;
