@@ -402,8 +402,9 @@ static int32_t batch_dimension(const PlanContext *context, int32_t instruction, 
 
 int32_t micro_batches_dimension(const PlanContext *context, int32_t parameter) {
     int64_t size;
+    if (!data_shape(context, parameter)) return -1;
     int32_t class = batch_class(context, &size);
-    if (size == 0 || !data_shape(context, parameter)) return -1;
+    if (size == 0) return -1;
     return batch_dimension(context, context->roles->parameters[parameter].instruction, class, size);
 }
 
