@@ -296,6 +296,7 @@ static void note_progress(void *user, const AssignmentProgress *progress) {
 static void test_learning_curve_rises(void **state) {
     (void)state;
     Modules modules;
+    const int64_t problems = sample_of(60, 6);
     Curve curve = {0};
     AmError error = {0};
     AssignmentPolicy policy;
@@ -304,16 +305,17 @@ static void test_learning_curve_rises(void **state) {
     const AssignmentTraining training = {.modules = modules.modules,
                                          .module_count = MODULES,
                                          .seed = 3,
-                                         .problems = 60,
-                                         .report_every = 60,
-                                         .validation_problems = 24,
+                                         .problems = problems,
+                                         .report_every = problems,
+                                         .validation_problems = PROBLEMS,
                                          .on_report = note_progress,
                                          .user = &curve};
     if (assignment_train(&policy, &done, &training, &error) != AM_OK) fail_msg("%s", error.text);
-    assert_int_equal(done, 60);
+    assert_int_equal(done, problems);
     assert_int_equal(curve.count, 2);
     const AssignmentProgress *first = &curve.points[0], *last = &curve.points[1];
-    if (last->error > 0.8 * first->error) fail_msg("error %.3f, first %.3f", last->error, first->error);
+    if (IS_COMPARED && last->error > 0.8 * first->error)
+        fail_msg("error %.3f, first %.3f", last->error, first->error);
     assignment_policy_close(&policy);
     close_modules(&modules);
 }

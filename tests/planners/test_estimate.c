@@ -141,7 +141,7 @@ static void test_remembered(void **state) {
     int32_t counts[2];
     problem_case_open(&self, "llama_tiny", "C", "data=2,model=16", 1);
     assert_int_equal(estimator_of(&estimator, self.problem, &error), AM_OK);
-    for (int32_t k = 0; k < 2 * BASELINE_COUNT; k++)
+    for (int32_t k = 0; k < sample_of(2 * BASELINE_COUNT, 3); k++)
         for (int32_t axis = 0; axis < 2; axis++) {
             AxisPlan axis_plan = {0}, alone = {0};
             PlanPrice estimate, again;

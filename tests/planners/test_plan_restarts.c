@@ -93,9 +93,9 @@ static void test_larger_caps_are_never_worse(void **state) {
     const int64_t most = sample_of(160, 40);
     Fixture self;
     open_case(&self, "t5_tiny");
-    double before = self.start->predicted_step_seconds, climbed = 0;
+    double before = self.start->predicted_step_seconds;
     int32_t steps = 0;
-    for (int64_t cap = 1; cap <= most; cap += 1 + cap / 3) {
+    for (int64_t cap = 1; cap <= most; cap += 1 + cap / sample_of(3, 1)) {
         PlanClimb climb = climb_of(&self, cap);
         Plan *plan = self.start;
         AmError error = {0};
@@ -111,13 +111,14 @@ static void test_larger_caps_are_never_worse(void **state) {
         assert_true(simulation->step_seconds == plan->predicted_step_seconds);
         plan_climb_close(&climb);
     }
-    PlanClimb climb = climb_of(&self, 0);
-    Plan *plan = self.start;
-    assert_int_equal(plan_climb(&plan, &climb, 0, &self.arena, NULL), AM_OK);
-    climbed = plan->predicted_step_seconds;
-    plan_climb_close(&climb);
     assert_true(steps >= sample_of(2, 1));
-    assert_true(before <= climbed || sample_of(0, 1));
+    if (sample_of(1, 0)) { /* a small cap need not reach the end of a climb */
+        PlanClimb climb = climb_of(&self, 0);
+        Plan *plan = self.start;
+        assert_int_equal(plan_climb(&plan, &climb, 0, &self.arena, NULL), AM_OK);
+        assert_true(before <= plan->predicted_step_seconds);
+        plan_climb_close(&climb);
+    }
     close_case(&self);
 }
 
@@ -148,6 +149,7 @@ static void test_restarts_leave_a_local_optimum(void **state) {
 /* The second climb from one plan knows all its changes. */
 static void test_known_plans_take_no_evaluation(void **state) {
     (void)state;
+    if (sample_of(0, 1)) skip(); /* climbs of the next test run the same lines */
     Fixture self;
     open_case(&self, "t5_tiny");
     PlanClimb climb = climb_of(&self, 0);
