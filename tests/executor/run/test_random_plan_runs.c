@@ -275,7 +275,7 @@ static void test_losses(void **state) {
         join(losses, sizeof losses, model, "losses.json");
         read_losses(expected, losses);
         bool is_large = context->canonical->instruction_count > 700;
-        int32_t count = cases.is_full ? FULL_PLANS : is_large ? 1 : sample_of(3, 1);
+        int32_t count = cases.is_full ? FULL_PLANS : is_large ? 1 : sample_of(2, 1);
         for (int32_t k = 0; k < (cases.seed ? 1 : count); k++) {
             uint64_t seed = seed_of(&cases, m, k);
             wrong += !run_random_plan(context_of(context, model, seed, k < 3), model, seed, expected);
@@ -343,7 +343,7 @@ static void test_collective_order(void **state) {
     for (int32_t m = 0; m < cases.model_count; m++) {
         PlanContext *context = read_model(cases.models[m]);
         bool is_large = context->canonical->instruction_count > 700;
-        int32_t count = cases.is_full ? FULL_LOWERED : is_large ? sample_of(10, 1) : sample_of(30, 2);
+        int32_t count = cases.is_full ? FULL_LOWERED : is_large ? sample_of(5, 1) : sample_of(15, 2);
         for (int32_t k = 0; k < (cases.seed ? 1 : count); k++, plans++) {
             uint64_t seed = seed_of(&cases, m, k);
             wrong += !has_one_order(context_of(context, cases.models[m], seed, false), cases.models[m], seed);
