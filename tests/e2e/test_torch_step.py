@@ -7,7 +7,7 @@ Run as `AUTOMAP=build/automap .venv-torch/bin/python tests/e2e/test_torch_step.p
 """
 # labels: cpu e2e torch
 # timeout: 600
-# cost: 40
+# cost: 100
 # python: torch
 
 import contextlib
@@ -25,6 +25,7 @@ from program import FULL, automap, skip_where_missing, succeed
 with skip_where_missing():
     import torch
     import torch.distributed
+    import torch.export._trace  # noqa: F401, before processes are forked, each of which would import it
     import torch.multiprocessing
     from torch import nn
     from torch.distributed.fsdp import FSDPModule
