@@ -1,15 +1,15 @@
 """Pipelines of stacked layers run in JAX: plans of `search --for jax --layers split` under `automap_jax.run`.
 
 GPT, Llama, T5 and a mixture of experts of bench/layers.py, as scans and as slices of stacks, train on eight host
-devices under even pipelines and searched plans. Their losses and their state must be those of the step on one device.
-The gradients are clipped by a norm over all layers. A scan that reads its weights by index, and one in reverse, are
-compared without a plan.
+devices under even pipelines (AUTOMAP_FULL: more) and searched plans. Their losses and their state must be those of the
+step on one device. The gradients are clipped by a norm over all layers. A scan that reads its weights by index, and one
+in reverse, are compared without a plan.
 
 Run as `AUTOMAP=build/automap PYTHONPATH=datasets python tests/e2e/test_jax_layers.py`.
 """
 # labels: jax e2e
 # timeout: 1200
-# cost: 40
+# cost: 75
 
 import functools
 import json
@@ -23,7 +23,7 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(SOURCE / "tests" / "launch"), str(SOURCE / "bench"), str(SOURCE / "datasets")]
-from program import skip_where_missing, succeed
+from program import FULL, skip_where_missing, succeed
 
 with skip_where_missing():
     import jax
@@ -38,18 +38,19 @@ SIZES = (4, 16, 2, 32, 8, 8, 20)  # layers, width, heads, hidden, batch, length,
 EVEN = ["--space", "pipeline", "--baseline", "even_pipeline", "--mesh", "data=2", "--micro-batches", "4"]
 CASES = {
     ("gpt", "scan"): {
-        "1f1b": [*EVEN, "--cluster", "nominal:8"],
         "interleaved": [*EVEN, "--schedule", "interleaved_1f1b", "--cluster", "nominal:4"],
         "searched": ["--layers", "split", "--stages", "2", "--evaluations", "20", "--cluster", "nominal:4"],
     },
     ("gpt", "sliced"): {"zb_h1": [*EVEN, "--schedule", "zb_h1", "--cluster", "nominal:4"]},
     ("llama", "scan"): {
-        "1f1b": [*EVEN, "--cluster", "nominal:4"],
         "zero3": ["--layers", "split", "--baseline", "zero3", "--micro-batches", "2", "--cluster", "nominal:4"],
     },
     ("t5", "scan"): {"1f1b": [*EVEN, "--cluster", "nominal:4"]},
     ("moe", "scan"): {"gpipe": [*EVEN, "--schedule", "gpipe", "--cluster", "nominal:4"]},
 }
+if FULL:
+    CASES["gpt", "scan"]["1f1b"] = [*EVEN, "--cluster", "nominal:8"]
+    CASES["llama", "scan"]["1f1b"] = [*EVEN, "--cluster", "nominal:4"]
 
 
 def step_of(name, form):

@@ -229,6 +229,9 @@ FURTHER = {
     "transformer": lambda: transformer(2, 32, 4, 16, 24, 100),
 }
 
+REPEATED = {"deep perceptron", "wide perceptron", "strided convolutions", "wide norm of the batch", "wide transformer",
+            "transformer"}  # other sizes of the same layers
+
 # Searches whose default plan does not fit. That of the perceptron comes from the search without the target.
 LIMITED = {"mlp_tiny in 11 kB": ("mlp_tiny", ["--memory-fraction", "2.6e-6"]),
            "vgg_tiny in 200 kB": ("vgg_tiny", ["--memory-fraction", "4.66e-5"])}
@@ -258,9 +261,10 @@ def cases(names, folder):
 
 def main():
     zoo = TINY if FULL else SAMPLE
+    further = [name for name in FURTHER if FULL or name not in REPEATED]
     outside, count = [], 0
     with tempfile.TemporaryDirectory() as folder:
-        for case in cases(sys.argv[1:] or [*zoo, *LIMITED, *FURTHER], pathlib.Path(folder)):
+        for case in cases(sys.argv[1:] or [*zoo, *LIMITED, *further], pathlib.Path(folder)):
             found = measured(*case[1:], folder)
             if not found:
                 continue
