@@ -366,9 +366,7 @@ static void test_callbacks_of_a_search(void **state) {
     assert_true(am_plan_step_seconds(same) == am_plan_step_seconds(plan));
     am_plan_free(same);
     am_plan_free(plan);
-    am_options_free(options);
-    options = new_options(AM_COMMAND_SEARCH, "memory-fraction", "1e-6");
-    assert_int_equal(am_options_set(options, "evaluations", "12", &error), AM_OK);
+    assert_int_equal(am_options_set(options, "memory-fraction", "1e-6", &error), AM_OK);
     assert_int_equal(am_search(&plan, module, cluster, options, &callbacks, &error), AM_ERROR_INFEASIBLE);
     assert_int_equal(error.code, AM_ERROR_INFEASIBLE);
     assert_null(plan);
