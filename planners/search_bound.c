@@ -50,6 +50,8 @@ AmStatus search_bound_plan(SearchResult *result, const PlanContext *primary, con
                               .most_stages = plan->stage_count > PIPELINE_MOST_STAGES ? plan->stage_count
                                                                                       : PIPELINE_MOST_STAGES,
                               .schedule = bound_schedule_of(search_bounded_schedules(request, plan)),
+                              .memory = {.fraction = request->constraints.memory_fraction,
+                                         .offloads_optimizer = request->constraints.offloads_optimizer},
                               .stop = *stop};
     BoundTasks tasks = {
         .plan = plan, .primary = primary, .cluster = cluster, .space = &space, .model_gap = NAN};

@@ -119,8 +119,7 @@ static double bound_weighted(const GraphBound *self, ShardingGraphFold *fold, in
     return plan_bound_climb(fold, &weights, self->enough, start);
 }
 
-/* Makes operands from the forward pass free, since they may be recomputed. */
-static AmStatus free_recomputed(ShardingGraph *model, Arena *arena, AmError *error) {
+AmStatus plan_bound_free_recomputed(ShardingGraph *model, Arena *arena, AmError *error) {
     const PlanContext *primary = model->context;
     const IrPhase *phases = primary->roles->phases;
     for (int32_t e = 0; e < model->edge_count; e++) {
@@ -155,7 +154,7 @@ static AmStatus bound_mesh(double *seconds, const void *user, Arena *arena, int3
     TRY(sharding_graph_create(&model, arena, self->context, &self->meshes[k], self->cluster, self->devices,
                               error));
     if (!model) return AM_OK;
-    if (self->recomputes) TRY(free_recomputed(model, arena, error));
+    if (self->recomputes) TRY(plan_bound_free_recomputed(model, arena, error));
     TRY(sharding_graph_fold(&fold, arena, model, error));
     sharding_graph_fold_watch(fold, self->stop);
     *seconds = bound_weighted(self, fold, &start);
@@ -206,7 +205,7 @@ static AmStatus bound_own(GraphBound *self, Arena *arena, const Plan *plan, Plan
 /* Bounds by work, and on devices of several types by communication and memory. */
 static AmStatus bound_without_model(PlanBound *bound, const GraphBound *self, const BoundMeshes *meshes,
                                     const Plan *plan, AmError *error) {
-    const BoundMixedSpace space = {self->context, self->cluster, meshes, self->stop};
+    const BoundMixedSpace space = {self->context, self->cluster, meshes, self->stop, false};
     double seconds;
     bool holds;
     TRY(plan_bound_of_work(bound, plan_context_primary(self->context), self->cluster, error));

@@ -5,7 +5,7 @@
  *   launches     bound_launches.h   all, 1 to S stages     not measured    launch x max(chain, total / S)
  *   graph        bound.h            one stage              one type        a C + (1 - a) X
  *   any M        bound.h            one stage, any M       one type        the same, less recomputation
- *   mixed        bound_mixed.h      one stage              several types   a (C + g (bytes - L)) + (1 - a) X
+ *   mixed        bound_mixed.h      one stage, any M       several types   a (C + g (bytes - L)) + (1 - a) X
  *   pipelines    bound_pipelines.h  2 to S stages, any M   any             longest path of iterations
  *
  * M is the number of micro-batches. t(n, k) is the time of operator n on a device of type k. w(k) is a weight
@@ -20,7 +20,8 @@
  * Which one wins:
  *
  *   one stage     plan_bound_find()        max(graph, launches); without a graph max(work, mixed, launches)
- *   any stages    plan_bound_pipelines()   max(work, launches, min(pipelines, max(work on one stage, any M)))
+ *   any stages    plan_bound_pipelines()   max(work, launches, min(pipelines, max(work on one stage, any M or
+ *                                          mixed)))
  *   quickly       plan_bound_quickly()     max(work, launches)
  *
  * A search reports at most the step of its own plan. The gap of a plan is its simulated step over the bound,
@@ -42,6 +43,12 @@ typedef struct PlanBound {
                          (cost/relaxation/sharding_graph.h) */
     double model_gap; /* at least the distance to the exact optimum of the model on the plan's mesh; NAN */
 } PlanBound;
+
+/* The memory that plans may use. */
+typedef struct BoundMemory {
+    double fraction;         /* of each device's; 0: any */
+    bool offloads_optimizer; /* all plans keep the optimizer's state in the host's memory */
+} BoundMemory;
 
 /* The meshes of a space; mesh device d is cluster device devices[d]. */
 typedef struct BoundMeshes {
@@ -79,6 +86,10 @@ AmStatus plan_model_gap(double *gap, const PlanContext *primary, const Cluster *
                         const StopSignal *stop, AmError *error);
 
 /* ---- what several bounds share ---- */
+
+/* Makes the graph of a module as read hold for any recomputation: operands from the forward pass are free,
+ * and a forward operator that fuses counts with its best label. */
+AmStatus plan_bound_free_recomputed(ShardingGraph *model, Arena *arena, AmError *error);
 
 /* Weights of computing, descending; communication has the rest. */
 typedef struct BoundWeights {

@@ -6,6 +6,7 @@
 
 #include <math.h>
 
+#include "cost/cluster/topology.h"
 #include "cost/relaxation/fusion_groups.h"
 #include "cost/relaxation/graph_parts.h"
 #include "cost/step/memory.h"
@@ -172,7 +173,8 @@ static AmStatus bound_mesh(double *seconds, const void *user, Arena *arena, int3
     MixedGraph graph;
     TRY(create_graph(&graph, arena, self->space, self->work, &self->space->meshes->of[k], error));
     if (!graph.model) return AM_OK;
-    bool lacks_memory = kept_bytes(self->space, graph.model) * self->space->cluster->device_count > limit;
+    bool lacks_memory = self->space->meshes->memory_fraction > 0 &&
+                        kept_bytes(self->space, graph.model) * self->space->cluster->device_count > limit;
     for (int32_t p = 0; p < 1 + (lacks_memory ? MEMORY_PRICES : 0); p++) {
         ShardingGraphFold *fold;
         if (p > 0) set_parameters(&graph, memory_prices[p - 1] * first);
@@ -194,6 +196,72 @@ AmStatus plan_bound_mixed(double *seconds, const BoundMixedSpace *space, AmError
     AmStatus status = least_work_find(&work, &arena, space->context, space->cluster, error);
     if (status == AM_OK) status = plan_bound_meshes(&least, space->meshes->count, bound_mesh, &meshes, error);
     *seconds = status == AM_OK && isfinite(least) ? fmax(least, 0) : 0;
+    arena_free(&arena);
+    return status;
+}
+
+/* ---- any order of the devices ---- */
+
+/* Returns the bytes per second that the device with the fastest links sends over all of them; 0: no claim, as
+ * collectives do not follow the links. */
+static double fastest_rate(const Cluster *cluster) {
+    const Topology *topology = cluster->topology;
+    double fastest = 0;
+    for (int32_t k = 0; k < cluster->link_count; k++)
+        if (cluster->links[k].collectives) return 0;
+    for (int32_t d = 0; d < cluster->device_count && !cluster->nccl; d++) {
+        double rate = 0;
+        for (int32_t e = 0; e < topology->edge_count; e++)
+            if (topology->edges[e].from == d || topology->edges[e].to == d)
+                rate += topology->edges[e].bytes_per_second;
+        fastest = fmax(fastest, rate);
+    }
+    return fastest;
+}
+
+/* Makes a cluster of the same devices, each on a server of its own, with equal links. */
+static AmStatus make_star(Cluster **star, Arena *arena, const Cluster *cluster, double rate, AmError *error) {
+    json_t *servers = json_array(), *types = json_object_get(cluster->description, "device_types");
+    for (int32_t d = 0; d < cluster->device_count; d++)
+        json_array_append_new(servers, json_pack("{s:s, s:i}", "device_type",
+                                                 cluster_device_type(cluster, d)->name, "devices", 1));
+    json_t *object = json_pack("{s:s, s:s, s:O, s:{s:{s:f, s:f}}, s:o, s:s}", "format", "automap-cluster-1",
+                               "name", "star", "device_types", types, "links", "link", "bytes_per_second",
+                               rate, "latency_seconds", 0.0, "servers", servers, "between_servers", "link");
+    if (!object) return am_fail_memory(error, cluster->device_count);
+    AmStatus status = cluster_from_json(star, arena, object, cluster->name, error);
+    json_decref(object);
+    return status;
+}
+
+AmStatus plan_bound_mixed_orders(double *seconds, const PlanContext *primary, const Cluster *cluster,
+                                 const BoundMemory *memory, const StopSignal *stop, AmError *error) {
+    Arena arena = {0};
+    Cluster *star = NULL;
+    int32_t count = cluster->device_count;
+    int32_t *devices = ARENA_ARRAY(&arena, int32_t, count);
+    Mesh *of = ARENA_ARRAY(&arena, Mesh, count);
+    BoundMeshes meshes = {.of = of,
+                          .devices = devices,
+                          .memory_fraction = memory->fraction,
+                          .offloads_optimizer = memory->offloads_optimizer};
+    double rate = fastest_rate(cluster);
+    AmStatus status = AM_OK;
+    *seconds = 0;
+    if (arena.failed) TRY_OR_FAIL(am_fail_memory(error, count));
+    if (rate <= 0) goto fail;
+    for (int32_t d = 0; d < count; d++) devices[d] = d;
+    for (int32_t model = 1; model <= count; model++)
+        if (count % model == 0)
+            of[meshes.count++] =
+                (Mesh){.axis_count = 2,
+                       .axes = {{.name = "data", .size = count / model}, {.name = "model", .size = model}},
+                       .device_count = count};
+    TRY_OR_FAIL(make_star(&star, &arena, cluster, rate, error));
+    const BoundMixedSpace space = {primary, star, &meshes, stop, true};
+    TRY_OR_FAIL(plan_bound_mixed(seconds, &space, error));
+fail:
+    cluster_free(star);
     arena_free(&arena);
     return status;
 }

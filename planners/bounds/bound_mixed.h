@@ -39,6 +39,7 @@ typedef struct BoundMixedSpace {
     const Cluster *cluster;
     const BoundMeshes *meshes;
     const StopSignal *stop; /* the bound is weak after it; or NULL */
+    bool recomputes;        /* plans have any number of micro-batches and any recomputation */
 } BoundMixedSpace;
 
 /* Checks the terms of the proposition on a plan that has been simulated: r(o) m(o) and c(e) of its labels are
@@ -48,5 +49,12 @@ AmStatus bound_mixed_holds(bool *holds, const BoundMixedSpace *space, const Mesh
 
 /* Finds the bound over all meshes; 0 without a claim. The meshes are bounded concurrently. */
 AmStatus plan_bound_mixed(double *seconds, const BoundMixedSpace *space, AmError *error);
+
+/* Finds a bound of one-stage plans in any number of micro-batches, with any recomputation, on all devices in
+ * any order, over all meshes of two axes. Every device communicates at the rate of the device with the
+ * fastest links, since the order decides which links a group has. `*seconds` is 0 without a claim, as where
+ * collectives are measured or follow NCCL's model. */
+AmStatus plan_bound_mixed_orders(double *seconds, const PlanContext *primary, const Cluster *cluster,
+                                 const BoundMemory *memory, const StopSignal *stop, AmError *error);
 
 #endif

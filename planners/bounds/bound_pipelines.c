@@ -16,6 +16,7 @@
 #include "base/system/parallel.h"
 #include "lowering/micro_batch/micro_batches.h"
 #include "planners/bounds/bound_launches.h"
+#include "planners/bounds/bound_mixed.h"
 #include "planners/bounds/bound_of_work.h"
 #include "planners/bounds/cut_search.h"
 
@@ -412,9 +413,14 @@ AmStatus plan_bound_pipelines(PlanBound *bound, const PlanContext *primary, cons
     int32_t count = micro_batches_numbers(numbers, primary, space->micro_batches);
     TRY_OR_FAIL(plan_bound_items(&found, &work, cluster, &narrowed, &launches, numbers, count, error));
     bool is_of_one_stage = found.one_stage < found.several_stages && found.several_stages > narrowed.enough;
-    if (is_of_one_stage && !cluster_is_mixed(cluster) && !stop_wanted(&space->stop))
-        TRY_OR_FAIL(plan_bound_one_stage(&communicating, primary, cluster, found.several_stages, &space->stop,
-                                         error));
+    if (is_of_one_stage && !stop_wanted(&space->stop)) {
+        if (cluster_is_mixed(cluster))
+            TRY_OR_FAIL(plan_bound_mixed_orders(&communicating, primary, cluster, &space->memory,
+                                                &space->stop, error));
+        else
+            TRY_OR_FAIL(plan_bound_one_stage(&communicating, primary, cluster, found.several_stages,
+                                             &space->stop, error));
+    }
     double seconds = fmin(found.several_stages, fmax(found.one_stage, communicating));
     if (isfinite(seconds)) bound->seconds = fmax(bound->seconds, seconds);
 fail:

@@ -30,6 +30,7 @@ typedef struct BoundSpace {
     int32_t most_stages;
     ScheduleKind schedule; /* of bound_schedule_of() */
     double enough; /* seconds: where the bound of several stages is not above them, it need not be the best */
+    BoundMemory memory;
     StopSignal stop; /* unbounded cases count as 0 after it */
 } BoundSpace;
 

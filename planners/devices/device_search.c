@@ -207,7 +207,9 @@ static AmStatus raise_bound(DeviceSearch *self, int32_t choice, const Cluster *p
     const SearchRequest *request = self->scope->request;
     const Plan *plan = self->result->plan;
     const BoundSpace space = {.most_stages = PIPELINE_MOST_STAGES,
-                              .schedule = bound_schedule_of(search_bounded_schedules(request, plan))};
+                              .schedule = bound_schedule_of(search_bounded_schedules(request, plan)),
+                              .memory = {.fraction = request->constraints.memory_fraction,
+                                         .offloads_optimizer = request->constraints.offloads_optimizer}};
     PlanBound bound;
     if (self->bounds[choice] >= plan->bound_seconds || request->explores_prices || self->result->interrupted)
         return AM_OK;

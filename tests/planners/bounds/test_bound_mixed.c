@@ -19,7 +19,7 @@ typedef struct MixedCase {
     const char *axes;
     Mesh mesh;
     int32_t devices[MOST_DEVICES];
-    double bound, of_work, least; /* seconds; the least of all plans */
+    double bound, of_orders, of_work, least; /* seconds; the least of all plans */
     int32_t fitting;
 } MixedCase;
 
@@ -88,6 +88,9 @@ static void check_plan(MixedCase *self, const Plan *plan, const char *what) {
     self->least = fmin(self->least, simulation->step_seconds);
     if (self->bound > simulation->step_seconds * (1 + 1e-6))
         fail_msg("%s takes %g s, the bound is %g s", what, simulation->step_seconds, self->bound);
+    if (self->of_orders > simulation->step_seconds * (1 + 1e-6))
+        fail_msg("%s takes %g s, the bound of all orders is %g s", what, simulation->step_seconds,
+                 self->of_orders);
 }
 
 /* Makes a plan of random axis priorities, with equal shares. */
@@ -168,8 +171,12 @@ static void check_case(int32_t number, MixedCase *self) {
     }
     const BoundMeshes meshes = {
         .of = &self->mesh, .count = 1, .devices = self->devices, .memory_fraction = 0.9};
-    const BoundMixedSpace space = {self->context, self->cluster, &meshes, NULL};
+    const BoundMixedSpace space = {self->context, self->cluster, &meshes, NULL, false};
+    const BoundMemory memory = {.fraction = 0.9};
     assert_int_equal(plan_bound_mixed(&self->bound, &space, &error), AM_OK);
+    assert_int_equal(
+        plan_bound_mixed_orders(&self->of_orders, self->context, self->cluster, &memory, NULL, &error),
+        AM_OK);
     assert_int_equal(plan_bound_of_work(&work, self->context, self->cluster, &error), AM_OK);
     self->of_work = work.seconds;
     const SearchRequest request = {.space.mesh = self->axes, .constraints.memory_fraction = 0.9};
@@ -182,20 +189,22 @@ static void check_case(int32_t number, MixedCase *self) {
 
 static void test_no_plan_is_below(void **state) {
     (void)state;
-    int32_t cases = sample_of(48, 8), above_work = 0, near = 0;
+    int32_t cases = sample_of(48, 8), above_work = 0, orders_above_work = 0, near = 0;
     for (int32_t number = 0; number < cases; number++) {
         MixedCase self;
         check_case(number, &self);
         if (getenv("AUTOMAP_PRINT"))
-            printf("%d: work %g, bound %g, least %g of %d\n", number, self.of_work, self.bound, self.least,
-                   self.fitting);
+            printf("%d: work %g, bound %g, of all orders %g, least %g of %d\n", number, self.of_work,
+                   self.bound, self.of_orders, self.least, self.fitting);
         above_work += self.bound > 1.1 * self.of_work;
+        orders_above_work += self.of_orders > 1.1 * self.of_work;
         near += isfinite(self.least) && fmax(self.bound, self.of_work) > 0.7 * self.least;
         cluster_free(self.cluster);
         plan_context_free(self.context);
         arena_free(&self.arena);
     }
     assert_true(above_work > sample_of(6, 1));
+    assert_true(orders_above_work > sample_of(4, 0));
     assert_true(near >= sample_of(12, 0));
 }
 

@@ -38,8 +38,10 @@ static void note_try(void *user, const char *line) {
 
 static double bound_of(const PlanContext *context, const Cluster *cluster, int32_t iterations,
                        ScheduleKind kind) {
-    const BoundSpace space = {
-        .micro_batches = iterations, .most_stages = PIPELINE_MOST_STAGES, .schedule = kind};
+    const BoundSpace space = {.micro_batches = iterations,
+                              .most_stages = PIPELINE_MOST_STAGES,
+                              .schedule = kind,
+                              .memory.fraction = 0.9};
     PlanBound bound;
     AmError error = {0};
     assert_int_equal(plan_bound_pipelines(&bound, context, cluster, &space, &error), AM_OK);
