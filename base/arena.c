@@ -293,11 +293,13 @@ char *arena_copy_string(Arena *arena, const char *text) {
 }
 
 char *arena_vformat(Arena *arena, const char *format, va_list arguments) {
+    char short_text[256]; /* most texts are formatted once */
     va_list again;
     va_copy(again, arguments);
-    int length = vsnprintf(NULL, 0, format, again);
+    int length = vsnprintf(short_text, sizeof short_text, format, again);
     va_end(again);
     if (length < 0) return fail(arena);
+    if ((size_t)length < sizeof short_text) return arena_copy_bytes(arena, short_text, (size_t)length);
     char *text = arena_alloc(arena, (size_t)length + 1);
     if (text) vsnprintf(text, (size_t)length + 1, format, arguments);
     return text;

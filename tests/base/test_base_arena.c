@@ -136,6 +136,11 @@ static void strings(void **state) {
     (void)state;
     Arena arena = {0};
     assert_string_equal(arena_format(&arena, "%s[%d]", "output", 3), "output[3]");
+    for (int length = 250; length < 260; length++) {
+        const char *text = arena_format(&arena, "%0*d", length, 7);
+        assert_int_equal(strlen(text), length);
+        assert_int_equal(text[length - 1], '7');
+    }
     assert_memory_equal(arena_copy_bytes(&arena, "a\0b", 3), "a\0b", 4);
     arena_free(&arena);
 }
