@@ -190,8 +190,11 @@ AmStatus price_steps(StepCost **costs, int32_t *count, Arena *arena, const Progr
 void price_warn_types(AmWarnings *warnings, const Program *program, const Cluster *cluster) {
     for (int32_t s = 0; s < program->execution.step_count; s++) {
         const ProgramStep *step = &program->execution.steps[s];
-        OperatorWork work;
-        operator_work(&work, program, step);
+        if (step->fusion >= 0) continue; /* a vector operator, as most others */
+        const ProgramInstruction *instruction = &program->instructions[step->instruction];
+        OperatorWork work = {.unit = operator_unit(instruction->opcode)};
+        if (work.unit != OPERATOR_VECTOR || instruction->regions.in_blocks)
+            operator_work(&work, program, step);
         if (work.is_run && work.unit != OPERATOR_VECTOR) {
             for (int32_t t = 0; t < cluster->type_count; t++)
                 if (!cluster->types[t].named[work.type])
@@ -200,8 +203,6 @@ void price_warn_types(AmWarnings *warnings, const Program *program, const Cluste
                             "(flops_per_second of the cluster file sets them)",
                             cluster->name, cluster->types[t].name, dtype_name(work.type));
         }
-        if (step->fusion >= 0) continue;
-        const ProgramInstruction *instruction = &program->instructions[step->instruction];
         for (int32_t k = 0; k < instruction->regions.count; k++)
             price_warn_types(warnings, instruction->regions.programs[k], cluster);
     }
