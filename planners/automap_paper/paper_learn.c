@@ -45,18 +45,6 @@ typedef struct LearningRun {
     int32_t settled;
 } LearningRun;
 
-static AgentSettings settings_for(const TaskSettings *task, const SearchScope *scope) {
-    AgentSettings settings = agent_default_settings(); /* the paper's but for these */
-    settings.gamma = 0.6;
-    settings.n_step = 1;
-    settings.learning_rate = task->learning_rate;
-    settings.epsilon_decay = task->decay;
-    settings.hidden[0] = settings.hidden[1] = task->hidden;
-    settings.seed = scope->seed;
-    settings.device = scope->request->method.device;
-    return settings;
-}
-
 static bool must_stop(void *user, const DqnEpisode *last) {
     LearningRun *self = user;
     PaperLearning *result = self->result;
@@ -103,7 +91,14 @@ AmStatus paper_learn(PaperLearning *learning, Environment *environment, PlanSpac
                         .scope = scope,
                         .task = &tasks[space],
                         .deadline = scope->limits.seconds > 0 ? start + scope->limits.seconds : 0};
-    AgentSettings settings = settings_for(self.task, scope);
+    AgentSettings settings = agent_default_settings(); /* the paper's but for these */
+    settings.gamma = 0.6;
+    settings.n_step = 1;
+    settings.learning_rate = self.task->learning_rate;
+    settings.epsilon_decay = self.task->decay;
+    settings.hidden[0] = settings.hidden[1] = self.task->hidden;
+    settings.seed = scope->seed;
+    settings.device = scope->request->method.device;
     TRY(learner_parts_apply(&settings, request->method.learner, (1U << LEARNER_PARTS) - 1, error));
     DqnRunOptions run = {.steps_per_update = self.task->steps_per_update,
                          .must_stop = must_stop,

@@ -32,23 +32,6 @@ static AmStatus make_stage(PlanStage *stage, Arena *arena, const PlanContext *co
     return arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }
 
-static AmStatus make_stages(Plan *plan, Arena *arena, const PlanContext *context, const Cluster *cluster,
-                            const PaperStageCuts *cuts, AmError *error) {
-    int32_t end = plan_context_primary(context)->rules->entry_count;
-    plan->stage_count = cuts->count + 1;
-    plan->stages = ARENA_ARRAY(arena, PlanStage, plan->stage_count);
-    if (!plan->stages) return am_fail_memory(error, (int64_t)sizeof *plan->stages * plan->stage_count);
-    for (int32_t s = 0; s <= cuts->count; s++) {
-        int32_t first_device = s == 0 ? 0 : cuts->devices[s - 1];
-        int32_t end_device = s == cuts->count ? cluster->device_count : cuts->devices[s];
-        PlanStage *stage = &plan->stages[s];
-        TRY(make_stage(stage, arena, context, cluster, first_device, end_device, cuts->storage, error));
-        stage->ranges[0][0] = s == 0 ? 0 : cuts->instructions[s - 1];
-        stage->ranges[0][1] = s == cuts->count ? end : cuts->instructions[s];
-    }
-    return AM_OK;
-}
-
 /* The plan under one schedule. */
 typedef struct PricedPlan {
     Plan *plan;
@@ -75,7 +58,18 @@ AmStatus paper_pipeline_plan(Plan **plan, MemoryFit *fit, Arena *arena, const Pl
     if (!made) return am_fail_memory(error, (int64_t)sizeof *made);
     search_describe_plan(made, context, cluster, scope);
     TRY(micro_batches_state_relaxations(made, arena, context, error));
-    TRY(make_stages(made, arena, context, cluster, cuts, error));
+    int32_t end = plan_context_primary(context)->rules->entry_count;
+    made->stage_count = cuts->count + 1;
+    made->stages = ARENA_ARRAY(arena, PlanStage, made->stage_count);
+    if (!made->stages) return am_fail_memory(error, (int64_t)sizeof *made->stages * made->stage_count);
+    for (int32_t s = 0; s <= cuts->count; s++) {
+        int32_t first_device = s == 0 ? 0 : cuts->devices[s - 1];
+        int32_t end_device = s == cuts->count ? cluster->device_count : cuts->devices[s];
+        PlanStage *stage = &made->stages[s];
+        TRY(make_stage(stage, arena, context, cluster, first_device, end_device, cuts->storage, error));
+        stage->ranges[0][0] = s == 0 ? 0 : cuts->instructions[s - 1];
+        stage->ranges[0][1] = s == cuts->count ? end : cuts->instructions[s];
+    }
     TRY(schedule_alternates(&alternates, arena, context, error));
     ScheduleKind schedule = schedule_first(request->space.schedule, alternates);
     if (schedule == SCHEDULE_KINDS || schedule == SCHEDULE_INTERLEAVED)

@@ -82,23 +82,6 @@ static AmStatus append_batch(PlanAxisPriority *priority, const PaperSearch *self
     return AM_OK;
 }
 
-static AmStatus make_stage(const PaperSearch *self, PlanStage *stage, const PaperPartition *partition,
-                           AmError *error) {
-    int32_t count = stage->mesh.device_count, last = stage->mesh.axis_count - 1, capacity = 0;
-    stage->devices = ARENA_ARRAY(self->arena, int32_t, count);
-    stage->ranges = arena_alloc(self->arena, sizeof *stage->ranges);
-    if (self->arena->failed) return am_fail_memory(error, count);
-    for (int32_t d = 0; d < count; d++) stage->devices[d] = d;
-    stage->ranges[0][1] = self->primary->rules->entry_count;
-    stage->range_count = 1;
-    for (int32_t axis = 0; axis < last; axis++) TRY(append_batch(&stage->axis_priorities[axis], self, error));
-    for (int32_t d = 0; d < partition->dimension_count; d++)
-        if (partition->best.status[d] == 1)
-            TRY(append_class(&stage->axis_priorities[last], &capacity, self, partition->dimensions[d],
-                             error));
-    return AM_OK;
-}
-
 /* ---- operator partitioning and auto data parallelism ---- */
 
 /* Compares the strategy with the optimum: for readers, after the search. */
@@ -125,19 +108,6 @@ static AmStatus report_partition(PaperSearch *self, const PaperPartition *partit
     return AM_OK;
 }
 
-static AmStatus price_plan(PaperSearch *self, Plan *plan, AmError *error) {
-    Simulation *simulation;
-    double memory_fraction = self->scope->request->constraints.memory_fraction;
-    TRY(simulate_plan(&simulation, self->arena, plan->context, plan, self->cluster,
-                      &(SimulationOptions){.memory_fraction = memory_fraction}, error));
-    TRY(simulation_predict(plan, self->arena, simulation, error));
-    self->result->evaluations++;
-    plan->evaluations = self->result->evaluations;
-    if (!simulation->fit.fits) return memory_fail(&simulation->fit, self->cluster, memory_fraction, error);
-    self->result->plan = plan;
-    return AM_OK;
-}
-
 static AmStatus search_partition(PaperSearch *self, AmError *error) {
     const SearchScope *scope = self->scope;
     StrictRoots roots = scope->kind == SPACE_DATA ? STRICT_DATA : STRICT_STATE;
@@ -161,9 +131,28 @@ static AmStatus search_partition(PaperSearch *self, AmError *error) {
                        "all %lld episodes ended in a conflict", (long long)partition->conflicts);
     double start = clock_seconds();
     search_describe_plan(plan, self->primary, self->cluster, scope);
-    TRY(make_stage(self, stage, partition, error));
+    int32_t count = stage->mesh.device_count, last = stage->mesh.axis_count - 1, capacity = 0;
+    stage->devices = ARENA_ARRAY(self->arena, int32_t, count);
+    stage->ranges = arena_alloc(self->arena, sizeof *stage->ranges);
+    if (self->arena->failed) return am_fail_memory(error, count);
+    for (int32_t d = 0; d < count; d++) stage->devices[d] = d;
+    stage->ranges[0][1] = self->primary->rules->entry_count;
+    stage->range_count = 1;
+    for (int32_t axis = 0; axis < last; axis++) TRY(append_batch(&stage->axis_priorities[axis], self, error));
+    for (int32_t d = 0; d < partition->dimension_count; d++)
+        if (partition->best.status[d] == 1)
+            TRY(append_class(&stage->axis_priorities[last], &capacity, self, partition->dimensions[d],
+                             error));
     plan->stages = stage;
-    TRY(price_plan(self, plan, error));
+    Simulation *simulation;
+    double memory_fraction = self->scope->request->constraints.memory_fraction;
+    TRY(simulate_plan(&simulation, self->arena, plan->context, plan, self->cluster,
+                      &(SimulationOptions){.memory_fraction = memory_fraction}, error));
+    TRY(simulation_predict(plan, self->arena, simulation, error));
+    self->result->evaluations++;
+    plan->evaluations = self->result->evaluations;
+    if (!simulation->fit.fits) return memory_fail(&simulation->fit, self->cluster, memory_fraction, error);
+    self->result->plan = plan;
     self->report->pricing_seconds = clock_seconds() - start;
     return report_partition(self, partition, roots, error);
 }

@@ -101,8 +101,9 @@ AmStatus cut_agent_batch_create(CutAgentBatch *batch, Arena *arena, int32_t coun
     return AM_OK;
 }
 
-/* Values the rests that no other candidate had before. */
-static AmStatus value_rests(CutAgentBatch *batch, Agent *agent, AmError *error) {
+AmStatus cut_agent_choose(CutAgentBatch *batch, Agent *agent, int32_t *chosen,
+                          double (*lengths)[CUT_AGENT_CANDIDATES], AmError *error) {
+    /* Values the rests that no other candidate had before. */
     int32_t rows = 0;
     for (int32_t s = 0; s < batch->count; s++)
         for (int32_t k = 0; k < batch->states[s].candidate_count; k++) {
@@ -115,12 +116,6 @@ static AmStatus value_rests(CutAgentBatch *batch, Agent *agent, AmError *error) 
         }
     if (rows > 0) TRY(agent_values(agent, batch->features, rows, batch->outputs, error));
     for (int32_t row = 0; row < rows; row++) batch->rests[row]->output = batch->outputs[row];
-    return AM_OK;
-}
-
-AmStatus cut_agent_choose(CutAgentBatch *batch, Agent *agent, int32_t *chosen,
-                          double (*lengths)[CUT_AGENT_CANDIDATES], AmError *error) {
-    TRY(value_rests(batch, agent, error));
     for (int32_t s = 0; s < batch->count; s++) {
         const CutAgentState *state = &batch->states[s];
         double shortest = 0;

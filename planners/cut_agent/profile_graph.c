@@ -211,20 +211,6 @@ static AmStatus resolve_edges(ProfileGraphReader *reader) {
     return AM_OK;
 }
 
-/* Edges sorted by producer: of node n those in list[starts[n]] .. list[starts[n + 1]]. */
-static AmStatus list_edges(const ProfileGraph *graph, Arena *arena, int32_t **starts, int32_t **list,
-                           AmError *error) {
-    *starts = ARENA_ARRAY(arena, int32_t, graph->node_count + 2);
-    *list = ARENA_ARRAY(arena, int32_t, graph->edge_count + 1);
-    if (!*starts || !*list)
-        return am_fail_memory(error, 4 * ((int64_t)graph->node_count + graph->edge_count));
-    for (int32_t edge = 0; edge < graph->edge_count; edge++) (*starts)[graph->producers[edge] + 2]++;
-    for (int32_t n = 0; n < graph->node_count; n++) (*starts)[n + 2] += (*starts)[n + 1];
-    for (int32_t edge = 0; edge < graph->edge_count; edge++)
-        (*list)[(*starts)[graph->producers[edge] + 1]++] = edge;
-    return AM_OK;
-}
-
 /* Moves a node up or down a heap of nodes, the first in the file at its top. */
 static void heap_add(int32_t *heap, int32_t *count, int32_t node) {
     int32_t at = (*count)++;
@@ -246,7 +232,15 @@ static int32_t heap_take(int32_t *heap, int32_t *count) {
 static AmStatus sort_nodes(ProfileGraphReader *reader) {
     ProfileGraph *graph = reader->graph;
     int32_t *starts, *list, heap_count = 0, done = 0;
-    TRY(list_edges(graph, reader->arena, &starts, &list, reader->error));
+    /* Edges sorted by producer: of node n those in list[starts[n]] .. list[starts[n + 1]]. */
+    starts = ARENA_ARRAY(reader->arena, int32_t, graph->node_count + 2);
+    list = ARENA_ARRAY(reader->arena, int32_t, graph->edge_count + 1);
+    if (!starts || !list)
+        return am_fail_memory(reader->error, 4 * ((int64_t)graph->node_count + graph->edge_count));
+    for (int32_t edge = 0; edge < graph->edge_count; edge++) starts[graph->producers[edge] + 2]++;
+    for (int32_t n = 0; n < graph->node_count; n++) starts[n + 2] += starts[n + 1];
+    for (int32_t edge = 0; edge < graph->edge_count; edge++)
+        list[starts[graph->producers[edge] + 1]++] = edge;
     int32_t *waiting = ARENA_ARRAY(reader->arena, int32_t, graph->node_count);
     int32_t *heap = ARENA_ARRAY(reader->arena, int32_t, graph->node_count + 1);
     int32_t *seen = ARENA_ARRAY(reader->arena, int32_t, graph->node_count);

@@ -155,21 +155,6 @@ static int32_t busiest(const Explanation *result, const bool *is_done) {
     return stage;
 }
 
-static AmStatus add_changes(const Decider *self) {
-    Explainer *explainer = self->explainer;
-    Explanation *result = explainer->result;
-    bool *is_done = ARENA_ARRAY(explainer->arena, bool, result->stages.count);
-    if (!is_done) return am_fail_memory(explainer->error, result->stages.count);
-    for (int32_t stage; (stage = busiest(result, is_done)) >= 0; is_done[stage] = true)
-        for (int32_t d = 0; d < result->decisions.count; d++) {
-            Plan *plan;
-            if (result->decisions.of[d].stage != stage) continue;
-            TRY(plan_without(self, d, &plan));
-            TRY(explain_add_change(explainer, plan, &result->decisions.of[d].without));
-        }
-    return AM_OK;
-}
-
 AmStatus explain_decisions(Explainer *explainer) {
     Decider self = {.explainer = explainer};
     const Plan *plan = explainer->plan;
@@ -182,5 +167,15 @@ AmStatus explain_decisions(Explainer *explainer) {
     if (explainer->arena->failed) return am_fail_memory(explainer->error, most);
     TRY(find_touched(&self));
     for (int32_t s = 0; s < plan->stage_count; s++) list_groups(&self, s);
-    return add_changes(&self);
+    Explanation *result = explainer->result;
+    bool *is_done = ARENA_ARRAY(explainer->arena, bool, result->stages.count);
+    if (!is_done) return am_fail_memory(explainer->error, result->stages.count);
+    for (int32_t stage; (stage = busiest(result, is_done)) >= 0; is_done[stage] = true)
+        for (int32_t d = 0; d < result->decisions.count; d++) {
+            Plan *changed;
+            if (result->decisions.of[d].stage != stage) continue;
+            TRY(plan_without(&self, d, &changed));
+            TRY(explain_add_change(explainer, changed, &result->decisions.of[d].without));
+        }
+    return AM_OK;
 }

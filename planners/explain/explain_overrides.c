@@ -167,25 +167,6 @@ static AmStatus plan_without(const Plan **made, Arena *arena, const void *data, 
     return AM_OK;
 }
 
-/* Assigns each stage with overrides by its axis priorities alone. */
-static AmStatus assign_without_overrides(const Lister *self) {
-    const Explainer *explainer = self->explainer;
-    for (int32_t s = 0; s < explainer->plan->stage_count; s++) {
-        PlanStage *stage = ARENA_ARRAY(explainer->arena, PlanStage, 1);
-        AmError why = {0};
-        if (!stage) return am_fail_memory(explainer->error, (int64_t)sizeof *stage);
-        *stage = explainer->plan->stages[s];
-        if (stage->override_count == 0) continue;
-        stage->override_count = 0;
-        AmStatus status = plan_assign_stage(&self->without[s], explainer->arena, explainer->context, stage,
-                                            explainer->ranks.map, &why);
-        if (status == AM_ERROR_INPUT) self->without[s] = NULL;
-        else if (status != AM_OK && explainer->error) *explainer->error = why;
-        if (status != AM_ERROR_INPUT) TRY(status);
-    }
-    return AM_OK;
-}
-
 AmStatus explain_overrides(Explainer *explainer) {
     Arena *arena = explainer->arena;
     Lister *self = ARENA_ARRAY(arena, Lister, 1);
@@ -201,7 +182,20 @@ AmStatus explain_overrides(Explainer *explainer) {
                      .alike = ARENA_ARRAY(arena, Alike, count),
                      .row_of = ARENA_ARRAY(arena, int32_t, count)};
     if (arena->failed) return am_fail_memory(explainer->error, count);
-    TRY(assign_without_overrides(self));
+    /* Assigns each stage with overrides by its axis priorities alone. */
+    for (int32_t s = 0; s < explainer->plan->stage_count; s++) {
+        PlanStage *stage = ARENA_ARRAY(explainer->arena, PlanStage, 1);
+        AmError why = {0};
+        if (!stage) return am_fail_memory(explainer->error, (int64_t)sizeof *stage);
+        *stage = explainer->plan->stages[s];
+        if (stage->override_count == 0) continue;
+        stage->override_count = 0;
+        AmStatus status = plan_assign_stage(&self->without[s], explainer->arena, explainer->context, stage,
+                                            explainer->ranks.map, &why);
+        if (status == AM_ERROR_INPUT) self->without[s] = NULL;
+        else if (status != AM_OK && explainer->error) *explainer->error = why;
+        if (status != AM_ERROR_INPUT) TRY(status);
+    }
     list_rows(self, numbers);
     Explanation *result = explainer->result;
     TRY(explain_add_made(explainer, plan_without, self, -1, &result->overrides.without));

@@ -192,19 +192,6 @@ static const char search_script[] =
     "document.getElementById('find').addEventListener('input',find);find()\n"
     "</script>\n";
 
-/* Appends "[data,-]": the axes of each dimension. */
-static void append_sharding(Text *rows, const json_t *sharding) {
-    const json_t *axes, *axis;
-    size_t d, k;
-    text_append_string(rows, "[");
-    json_array_foreach(sharding, d, axes) {
-        text_append_string(rows, d ? "," : "");
-        if (json_array_size(axes) == 0) text_append_string(rows, "-");
-        json_array_foreach(axes, k, axis) text_append(rows, "%s%s", k ? "+" : "", json_string_value(axis));
-    }
-    text_append_string(rows, "]\t");
-}
-
 static void append_parameter(Text *rows, const json_t *row, const PlanContext *context) {
     int32_t number = (int32_t)json_integer_value(json_object_get(row, "number"));
     const IrParameter *parameter = &context->roles->parameters[number];
@@ -213,7 +200,16 @@ static void append_parameter(Text *rows, const json_t *row, const PlanContext *c
     text_append(rows, "%s\t", ir_role_name(parameter->role));
     ir_shape_append(rows, shape);
     text_append(rows, "\t%lld\t", (long long)json_integer_value(json_object_get(row, "stage")));
-    append_sharding(rows, json_object_get(row, "sharding"));
+    /* Appends "[data,-]": the axes of each dimension. */
+    const json_t *axes, *axis;
+    size_t d, k;
+    text_append_string(rows, "[");
+    json_array_foreach(json_object_get(row, "sharding"), d, axes) {
+        text_append_string(rows, d ? "," : "");
+        if (json_array_size(axes) == 0) text_append_string(rows, "-");
+        json_array_foreach(axes, k, axis) text_append(rows, "%s%s", k ? "+" : "", json_string_value(axis));
+    }
+    text_append_string(rows, "]\t");
     text_append_bytes_size(rows, (double)ir_shape_bytes(shape));
     text_append_string(rows, "\n");
 }

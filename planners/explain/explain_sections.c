@@ -279,23 +279,6 @@ static void fill_decisions(const Filler *to) {
                     unknown, unknown == 1 ? "" : "s", self->changes.simulated + self->changes.left_out);
 }
 
-static void append_without_overrides(const Filler *to) {
-    const Explanation *self = to->explanation;
-    const ExplainedChange *without = &self->overrides.without;
-    int32_t all = 0;
-    for (int32_t k = 0; k < self->overrides.count; k++) all += self->overrides.of[k].count;
-    text_append(to->note, "without these overrides, of %d operator%s, ", all, all == 1 ? "" : "s");
-    if (!without->is_known) {
-        append_name(to->note, without->reason[0] ? without->reason : "was not simulated");
-    } else {
-        text_append_string(to->note, "the step is ");
-        text_append_seconds(to->note, without->seconds);
-        text_append(to->note, ", %+.1f %%%s", 100 * (without->seconds / self->plan.step_seconds - 1),
-                    without->fits ? "" : ", and DOES NOT FIT");
-    }
-    text_append_string(to->note, "\n");
-}
-
 static void fill_overrides(const Filler *to) {
     const Explanation *self = to->explanation;
     int32_t shown = 0, unfelt = 0;
@@ -316,7 +299,19 @@ static void fill_overrides(const Filler *to) {
         append_place(to->rows, row->op_name, row->source);
     }
     append_unfelt(to, shown > 0, unfelt, "override");
-    append_without_overrides(to);
+    const ExplainedChange *without = &self->overrides.without;
+    int32_t all = 0;
+    for (int32_t k = 0; k < self->overrides.count; k++) all += self->overrides.of[k].count;
+    text_append(to->note, "without these overrides, of %d operator%s, ", all, all == 1 ? "" : "s");
+    if (!without->is_known) {
+        append_name(to->note, without->reason[0] ? without->reason : "was not simulated");
+    } else {
+        text_append_string(to->note, "the step is ");
+        text_append_seconds(to->note, without->seconds);
+        text_append(to->note, ", %+.1f %%%s", 100 * (without->seconds / self->plan.step_seconds - 1),
+                    without->fits ? "" : ", and DOES NOT FIT");
+    }
+    text_append_string(to->note, "\n");
 }
 
 /* ---- collectives ---- */

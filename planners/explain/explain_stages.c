@@ -86,22 +86,6 @@ static void add_devices(const Explainer *self, ExplainedStage *stage) {
     if (!stage->devices) stage->devices = "";
 }
 
-static void add_weights(const Explainer *self) {
-    const IrRoles *roles = self->context->roles;
-    Explanation *result = self->result;
-    double total = 0;
-    for (int32_t p = 0; p < roles->parameter_count; p++) {
-        if (roles->parameters[p].role != IR_ROLE_WEIGHT) continue;
-        const IrShape *shape =
-            &self->context->canonical->instructions[roles->parameters[p].instruction].shape;
-        for (int32_t s = 0; s < result->stages.count; s++)
-            if (owns(self, s, p)) result->stages.of[s].weight_bytes += ir_shape_bytes(shape);
-        total += (double)ir_shape_bytes(shape);
-    }
-    for (int32_t s = 0; s < result->stages.count && total > 0; s++)
-        result->stages.of[s].weight_share = (double)result->stages.of[s].weight_bytes / total;
-}
-
 AmStatus explain_stages(Explainer *self) {
     const Plan *plan = self->plan;
     Explanation *result = self->result;
@@ -122,6 +106,17 @@ AmStatus explain_stages(Explainer *self) {
         name_operators(self, &plan->stages[s], stage);
         TRY(name_weights(self, s, stage));
     }
-    add_weights(self);
+    const IrRoles *roles = self->context->roles;
+    double total = 0;
+    for (int32_t p = 0; p < roles->parameter_count; p++) {
+        if (roles->parameters[p].role != IR_ROLE_WEIGHT) continue;
+        const IrShape *shape =
+            &self->context->canonical->instructions[roles->parameters[p].instruction].shape;
+        for (int32_t s = 0; s < result->stages.count; s++)
+            if (owns(self, s, p)) result->stages.of[s].weight_bytes += ir_shape_bytes(shape);
+        total += (double)ir_shape_bytes(shape);
+    }
+    for (int32_t s = 0; s < result->stages.count && total > 0; s++)
+        result->stages.of[s].weight_share = (double)result->stages.of[s].weight_bytes / total;
     return AM_OK;
 }

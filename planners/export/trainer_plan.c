@@ -219,21 +219,6 @@ static AmStatus check_plan(TrainerReader *self, const Cluster *cluster) {
     return self->plan->stage_count > 1 ? trainer_count_layers(self) : AM_OK;
 }
 
-/* Counts the examples of a micro-batch, which are equal on all data ranks. */
-static AmStatus count_examples(const TrainerReader *self, TrainerPlan *degrees) {
-    int64_t batch = micro_batches_limit(plan_context_primary(self->context));
-    int64_t shares = (int64_t)self->plan->micro_batches * self->sizes[TRAINER_DATA];
-    if (batch % shares != 0)
-        return am_fail(self->error, AM_ERROR_INFEASIBLE, "",
-                       "%s's micro-batches are equal, and %d micro-batches on %d devices do not divide %lld "
-                       "examples",
-                       self->row->trainer, self->plan->micro_batches, self->sizes[TRAINER_DATA],
-                       (long long)batch);
-    degrees->examples = batch / shares;
-    degrees->batch = batch;
-    return AM_OK;
-}
-
 AmStatus trainer_plan_read(TrainerPlan *degrees, Arena *arena, Target target, const PlanContext *context,
                            const Plan *plan, AmError *error) {
     TrainerReader self = {.arena = arena,
@@ -261,7 +246,18 @@ AmStatus trainer_plan_read(TrainerPlan *degrees, Arena *arena, Target target, co
                              .recomputed = self.recomputed,
                              .recomputes_all = self.recomputes_all,
                              .recomputed_modules = self.recomputed_modules};
-    return count_examples(&self, degrees);
+    /* The examples of a micro-batch, which are equal on all data ranks. */
+    int64_t batch = micro_batches_limit(plan_context_primary(self.context));
+    int64_t shares = (int64_t)self.plan->micro_batches * self.sizes[TRAINER_DATA];
+    if (batch % shares != 0)
+        return am_fail(self.error, AM_ERROR_INFEASIBLE, "",
+                       "%s's micro-batches are equal, and %d micro-batches on %d devices do not divide %lld "
+                       "examples",
+                       self.row->trainer, self.plan->micro_batches, self.sizes[TRAINER_DATA],
+                       (long long)batch);
+    degrees->examples = batch / shares;
+    degrees->batch = batch;
+    return AM_OK;
 }
 
 json_t *trainer_plan_layers(const TrainerPlan *degrees) {

@@ -77,18 +77,6 @@ static int32_t best_place(const Mover *self, int32_t before, int32_t after) {
     return best;
 }
 
-static AmStatus list_places(Mover *self) {
-    self->places = ARENA_ARRAY(self->arena, int32_t, self->use_count + 1);
-    if (!self->places) return am_fail_memory(self->error, self->use_count);
-    for (int32_t k = 0, last = -1; k + 1 < self->use_count; k++) {
-        const Layer *layer = &self->layers[self->uses[k].layer];
-        if (layer->last > last) last = layer->last;
-        int32_t place = last > k ? -1 : best_place(self, k, k + 1);
-        if (place >= 0) self->places[self->place_count++] = place;
-    }
-    return AM_OK;
-}
-
 /* Lists the beginnings of ranges, except the first. */
 static AmStatus list_cuts(Mover *self) {
     const Plan *plan = self->plan;
@@ -167,23 +155,6 @@ static int32_t moved_place(const Mover *self, int32_t place) {
     return place;
 }
 
-static AmStatus make_plan(const Mover *self, Plan **moved) {
-    Plan *plan = *moved = ARENA_ARRAY(self->arena, Plan, 1);
-    PlanStage *stages = ARENA_ARRAY(self->arena, PlanStage, self->plan->stage_count);
-    if (self->arena->failed) return am_fail_memory(self->error, self->plan->stage_count);
-    *plan = *self->plan;
-    plan->stages = stages;
-    for (int32_t s = 0; s < plan->stage_count; s++) {
-        stages[s] = self->plan->stages[s];
-        stages[s].ranges = arena_alloc(self->arena, sizeof *stages[s].ranges * (size_t)stages[s].range_count);
-        if (!stages[s].ranges) return am_fail_memory(self->error, stages[s].range_count);
-        for (int32_t r = 0; r < stages[s].range_count; r++)
-            for (int32_t side = 0; side < 2; side++)
-                stages[s].ranges[r][side] = moved_place(self, self->plan->stages[s].ranges[r][side]);
-    }
-    return AM_OK;
-}
-
 AmStatus plan_with_whole_layers(Plan **moved, int32_t *moved_count, Arena *arena, const PlanContext *primary,
                                 const Plan *plan, bool evenly, AmError *error) {
     Mover self = {.arena = arena, .primary = primary, .plan = plan, .error = error};
@@ -195,10 +166,29 @@ AmStatus plan_with_whole_layers(Plan **moved, int32_t *moved_count, Arena *arena
         const char *path = layer_weight_of(primary, i);
         if (path[0] && layer_path(path).number >= 0) TRY(add_use(&self, i, path));
     }
-    TRY(list_places(&self));
+    self.places = ARENA_ARRAY(self.arena, int32_t, self.use_count + 1);
+    if (!self.places) return am_fail_memory(self.error, self.use_count);
+    for (int32_t k = 0, last = -1; k + 1 < self.use_count; k++) {
+        const Layer *layer = &self.layers[self.uses[k].layer];
+        if (layer->last > last) last = layer->last;
+        int32_t place = last > k ? -1 : best_place(&self, k, k + 1);
+        if (place >= 0) self.places[self.place_count++] = place;
+    }
     TRY(list_cuts(&self));
     TRY(evenly ? match_evenly(&self) : match_cuts(&self));
-    TRY(make_plan(&self, moved));
+    Plan *made = *moved = ARENA_ARRAY(self.arena, Plan, 1);
+    PlanStage *stages = ARENA_ARRAY(self.arena, PlanStage, self.plan->stage_count);
+    if (self.arena->failed) return am_fail_memory(self.error, self.plan->stage_count);
+    *made = *self.plan;
+    made->stages = stages;
+    for (int32_t s = 0; s < made->stage_count; s++) {
+        stages[s] = self.plan->stages[s];
+        stages[s].ranges = arena_alloc(self.arena, sizeof *stages[s].ranges * (size_t)stages[s].range_count);
+        if (!stages[s].ranges) return am_fail_memory(self.error, stages[s].range_count);
+        for (int32_t r = 0; r < stages[s].range_count; r++)
+            for (int32_t side = 0; side < 2; side++)
+                stages[s].ranges[r][side] = moved_place(&self, self.plan->stages[s].ranges[r][side]);
+    }
     *moved_count = 0;
     for (int32_t c = 0; c < self.cut_count; c++) *moved_count += self.chosen[c] != self.cuts[c];
     return AM_OK;

@@ -20,7 +20,11 @@ static void add_ranges(uint64_t *key, int32_t (*ranges)[2], int32_t count) {
     for (int32_t r = 0; r < count; r++) add_bytes(key, ranges[r], sizeof ranges[r]);
 }
 
-static void add_mesh(uint64_t *key, const PlanStage *stage) {
+static void add_stage(uint64_t *key, const PlanStage *stage) {
+    add_ranges(key, stage->ranges, stage->range_count);
+    add_ranges(key, stage->recompute.ranges, stage->recompute.range_count);
+    add_number(key, stage->recompute.saved_count);
+    for (int32_t k = 0; k < stage->recompute.saved_count; k++) add_number(key, stage->recompute.saved[k]);
     const Mesh *mesh = &stage->mesh;
     add_number(key, mesh->axis_count);
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
@@ -34,14 +38,6 @@ static void add_mesh(uint64_t *key, const PlanStage *stage) {
         }
     }
     add_bytes(key, stage->devices, sizeof *stage->devices * (size_t)mesh->device_count);
-}
-
-static void add_stage(uint64_t *key, const PlanStage *stage) {
-    add_ranges(key, stage->ranges, stage->range_count);
-    add_ranges(key, stage->recompute.ranges, stage->recompute.range_count);
-    add_number(key, stage->recompute.saved_count);
-    for (int32_t k = 0; k < stage->recompute.saved_count; k++) add_number(key, stage->recompute.saved[k]);
-    add_mesh(key, stage);
     add_number(key, stage->is_even + 2 * stage->keeps_gathered_weights + 4 * stage->rounds_parts +
                         8 * stage->all_reduces_gradients + 16 * stage->reduces_in_f32 +
                         32 * stage->offloads_optimizer);

@@ -119,11 +119,19 @@ typedef struct ShareClimb {
     ShareCandidate batch[LINE_POINTS];
 } ShareClimb;
 
-/* Returns the smallest dimension class that the axis splits with a sufficient part of its FLOPs, or 0
- * without one. Its shares are integer numbers of units, as are those of dimensions that are multiples of
- * it. */
-static int64_t unit_of(const Plan *plan, const PlanStage *stage, int32_t axis) {
-    const Classes *classes = plan->context->classes;
+static AmStatus open_stage(SharedStage *self, const ShareClimb *sharing, const PlanStage *stage,
+                           AmError *error) {
+    const Cluster *cluster = sharing->search->cluster;
+    int32_t axis = sharing->axis, size = axis < stage->mesh.axis_count ? stage->mesh.axes[axis].size : 0;
+    *self = (SharedStage){0};
+    if (!stage_is_mixed(stage, cluster, axis)) return AM_OK;
+    self->size = size;
+    self->class_of = ARENA_ARRAY(sharing->arena, int32_t, size);
+    self->classes = ARENA_ARRAY(sharing->arena, ShareClass, size);
+    self->units = ARENA_ARRAY(sharing->arena, int64_t, size);
+    /* The smallest dimension class that the axis splits with a sufficient part of its FLOPs, or 0 without
+     * one. Its shares are integer numbers of units, as are those of dimensions that are multiples of it. */
+    const Classes *classes = sharing->plan->context->classes;
     const PlanAxisPriority *priority = &stage->axis_priorities[axis];
     int64_t unit = 0;
     double most = 0;
@@ -136,20 +144,7 @@ static int64_t unit_of(const Plan *plan, const PlanStage *stage, int32_t axis) {
             if (pass == 0) most = fmax(most, class->flops);
             if (is_wanted && (unit == 0 || class->size < unit)) unit = class->size;
         }
-    return unit;
-}
-
-static AmStatus open_stage(SharedStage *self, const ShareClimb *sharing, const PlanStage *stage,
-                           AmError *error) {
-    const Cluster *cluster = sharing->search->cluster;
-    int32_t axis = sharing->axis, size = axis < stage->mesh.axis_count ? stage->mesh.axes[axis].size : 0;
-    *self = (SharedStage){0};
-    if (!stage_is_mixed(stage, cluster, axis)) return AM_OK;
-    self->size = size;
-    self->class_of = ARENA_ARRAY(sharing->arena, int32_t, size);
-    self->classes = ARENA_ARRAY(sharing->arena, ShareClass, size);
-    self->units = ARENA_ARRAY(sharing->arena, int64_t, size);
-    self->unit = unit_of(sharing->plan, stage, axis);
+    self->unit = unit;
     if (sharing->arena->failed) return am_fail_memory(error, size);
     for (int32_t k = 0; k < size; k++) {
         int32_t other = 0;

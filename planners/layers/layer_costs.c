@@ -142,8 +142,12 @@ static AmStatus count_crossing(LayerCosts *self, AmError *error) {
     return AM_OK;
 }
 
-/* Cuts over which not much more goes than over the least of their neighbours: between layers, not within. */
-static AmStatus find_checkpoints(LayerCosts *self, AmError *error) {
+/* Counts the values that recomputation keeps, by the unit that computes them, if they are used
+ * after the next checkpoint. */
+static AmStatus count_checkpoints(LayerCosts *self, AmError *error) {
+    const PlanContext *context = self->context;
+    /* Cuts over which little more goes than over the least of their neighbours: between layers, not within.
+     */
     enum { REACH = 2 };
     const double most = 1.25;
     self->checkpoints.is_at = ARENA_ARRAY(&self->arena, bool, self->units.count + 1);
@@ -155,14 +159,6 @@ static AmStatus find_checkpoints(LayerCosts *self, AmError *error) {
             if (k > 0 && k < self->units.count) least = fmin(least, self->units.crossing[k]);
         self->checkpoints.is_at[u] = self->units.crossing[u] <= most * least;
     }
-    return AM_OK;
-}
-
-/* Counts the values that recomputation keeps, by the unit that computes them, if they are used
- * after the next checkpoint. */
-static AmStatus count_checkpoints(LayerCosts *self, AmError *error) {
-    const PlanContext *context = self->context;
-    TRY(find_checkpoints(self, error));
     self->checkpoints.bytes = ARENA_ARRAY(&self->arena, double, self->units.count);
     if (!self->checkpoints.bytes) return am_fail_memory(error, self->units.count);
     for (int32_t i = 0; i < context->rules->entry_count; i++) {
@@ -309,21 +305,6 @@ AmStatus layer_costs_find_tensors(LayerCosts *costs, const int32_t *sizes, int32
         TRY(am_pass_error(tasks.status[k], &tasks.errors[k], error));
     }
     return AM_OK;
-}
-
-/* Finds the axis plan of a table: the batch on the first axis, Megatron-LM's axis priority on the second.
- * Returns false where there is none. */
-static bool find_axis_plan(const LayerCosts *self, const StageProblem *problem, const LayerTable *table,
-                           AxisPlan *axis_plan) {
-    *axis_plan = (AxisPlan){0};
-    bool found = table->tensor == 1;
-    for (int32_t k = 0; k < self->tensors.count && !found; k++) {
-        const LayerTensor *tensor = &self->tensors.of[k];
-        if (tensor->size != table->tensor || tensor->splits_sequence != table->splits_sequence) continue;
-        *axis_plan = tensor->axis_plan;
-        found = tensor->found;
-    }
-    return found && (problem->mesh.axes[0].size == 1 || baseline_batch(problem, 0, axis_plan));
 }
 
 /* The place of a step. A step without one has the place of its predecessor. */
@@ -517,7 +498,16 @@ static AmStatus fill_table(const LayerCosts *self, LayerTable *table, Arena *scr
     int32_t *devices = ARENA_ARRAY(scratch, int32_t, problem.mesh.device_count);
     if (!devices) return am_fail_memory(error, problem.mesh.device_count);
     problem.devices = devices;
-    table->found = find_axis_plan(self, &problem, table, &axis_plan);
+    /* The batch is on the first axis, Megatron-LM's axis priority on the second. */
+    axis_plan = (AxisPlan){0};
+    bool found = table->tensor == 1;
+    for (int32_t k = 0; k < self->tensors.count && !found; k++) {
+        const LayerTensor *tensor = &self->tensors.of[k];
+        if (tensor->size != table->tensor || tensor->splits_sequence != table->splits_sequence) continue;
+        axis_plan = tensor->axis_plan;
+        found = tensor->found;
+    }
+    table->found = found && (problem.mesh.axes[0].size == 1 || baseline_batch(&problem, 0, &axis_plan));
     if (!table->found) return AM_OK;
     int32_t type_count = self->cluster->type_count;
     table->seconds = ARENA_ARRAY(&table->arena, double, LAYER_PASSES * self->units.count * type_count);

@@ -48,19 +48,6 @@ static double seconds_of(const PlanContext *context, int32_t i, const ClusterDev
     return operator_seconds(&work, type);
 }
 
-/* Sets the last forward reader of each value; views count as their readers. */
-static void find_last_uses(int32_t *last_use, const PlanContext *context) {
-    const IrInstruction *instructions = context->canonical->instructions;
-    int32_t entry = context->rules->entry_count;
-    for (int32_t i = 0; i < entry; i++) last_use[i] = -1;
-    for (int32_t i = entry - 1; i >= 0; i--) {
-        if (!plan_context_in_forward(context, i)) continue;
-        int32_t use = stages_is_transparent(context, i) ? last_use[i] : i;
-        for (int32_t k = 0; k < instructions[i].operand_count; k++)
-            if (last_use[instructions[i].operands[k]] < use) last_use[instructions[i].operands[k]] = use;
-    }
-}
-
 /* Fills the arrays of the operators. */
 static AmStatus read_operators(RecomputeLevels *levels, Arena *arena, const PlanContext *context,
                                const ClusterDeviceType *type, AmError *error) {
@@ -72,7 +59,15 @@ static AmStatus read_operators(RecomputeLevels *levels, Arena *arena, const Plan
     levels->bytes = ARENA_ARRAY(arena, double, entry + 1);
     levels->last_use = ARENA_ARRAY(arena, int32_t, entry + 1);
     if (arena->failed) return am_fail_memory(error, entry);
-    find_last_uses(levels->last_use, context);
+    /* Sets the last forward reader of each value; views count as their readers. */
+    for (int32_t i = 0; i < entry; i++) levels->last_use[i] = -1;
+    for (int32_t i = entry - 1; i >= 0; i--) {
+        if (!plan_context_in_forward(context, i)) continue;
+        int32_t use = stages_is_transparent(context, i) ? levels->last_use[i] : i;
+        for (int32_t k = 0; k < instructions[i].operand_count; k++)
+            if (levels->last_use[instructions[i].operands[k]] < use)
+                levels->last_use[instructions[i].operands[k]] = use;
+    }
     for (int32_t i = 0; i < entry; i++) {
         IrPhase phase = context->roles->phases[i];
         bool is_backward =

@@ -144,41 +144,6 @@ static void make_runs(OrderSearch *self, const int32_t *kinds) {
             if (self->kind_of[s] == kinds[k]) self->word[at++] = kinds[k];
 }
 
-/* Prices the orders of the kinds, each a run of all its servers; `best` [servers] becomes the fastest. */
-static AmStatus price_runs(OrderSearch *self, int32_t *best, double *least, AmError *error) {
-    int32_t *kinds = ARENA_ARRAY(&self->arena, int32_t, self->kind_count);
-    if (!kinds) return am_fail_memory(error, self->kind_count);
-    for (int32_t k = 0; k < self->kind_count; k++) kinds[k] = k;
-    for (int32_t run = 0; run < MOST_RUNS && next_word(kinds, self->kind_count); run++) {
-        double seconds;
-        make_runs(self, kinds);
-        TRY(price_word(self, &seconds, error));
-        if (seconds >= *least) continue;
-        *least = seconds;
-        memcpy(best, self->word, sizeof *best * (size_t)self->servers);
-    }
-    return AM_OK;
-}
-
-/* Swaps neighbours of different kinds of the best word as long as that helps. */
-static AmStatus price_swaps(OrderSearch *self, int32_t *best, double least, AmError *error) {
-    size_t bytes = sizeof *best * (size_t)self->servers;
-    int32_t in_vain = 0, end = self->priced + MOST_SWAPS;
-    for (int32_t k = 0; in_vain < self->servers && self->priced < end; k = (k + 1) % (self->servers - 1)) {
-        double seconds;
-        in_vain++;
-        if (best[k] == best[k + 1]) continue;
-        memcpy(self->word, best, bytes);
-        swap(&self->word[k], &self->word[k + 1]);
-        TRY(price_word(self, &seconds, error));
-        if (seconds >= least) continue;
-        least = seconds;
-        in_vain = 0;
-        memcpy(best, self->word, bytes);
-    }
-    return AM_OK;
-}
-
 /* ---- the search ---- */
 
 /* Prices the orders of the servers: all of them where they are few, else the best of runs of equal servers,
@@ -194,8 +159,34 @@ static AmStatus search_orders(OrderSearch *self, double known, AmError *error) {
     if (!best) return am_fail_memory(error, self->servers);
     memcpy(best, self->word, sizeof *best * (size_t)self->servers);
     double least = known;
-    TRY(price_runs(self, best, &least, error));
-    return price_swaps(self, best, least, error);
+    /* Prices the orders of the kinds, each a run of all its servers; `best` [servers] becomes the fastest. */
+    int32_t *kinds = ARENA_ARRAY(&self->arena, int32_t, self->kind_count);
+    if (!kinds) return am_fail_memory(error, self->kind_count);
+    for (int32_t k = 0; k < self->kind_count; k++) kinds[k] = k;
+    for (int32_t run = 0; run < MOST_RUNS && next_word(kinds, self->kind_count); run++) {
+        double seconds;
+        make_runs(self, kinds);
+        TRY(price_word(self, &seconds, error));
+        if (seconds >= least) continue;
+        least = seconds;
+        memcpy(best, self->word, sizeof *best * (size_t)self->servers);
+    }
+    /* Swaps neighbours of different kinds of the best word as long as that helps. */
+    size_t bytes = sizeof *best * (size_t)self->servers;
+    int32_t in_vain = 0, end = self->priced + MOST_SWAPS;
+    for (int32_t k = 0; in_vain < self->servers && self->priced < end; k = (k + 1) % (self->servers - 1)) {
+        double seconds;
+        in_vain++;
+        if (best[k] == best[k + 1]) continue;
+        memcpy(self->word, best, bytes);
+        swap(&self->word[k], &self->word[k + 1]);
+        TRY(price_word(self, &seconds, error));
+        if (seconds >= least) continue;
+        least = seconds;
+        in_vain = 0;
+        memcpy(best, self->word, bytes);
+    }
+    return AM_OK;
 }
 
 AmStatus device_orders_find(DeviceOrders *self, const StageModel *model, const PipelineLayout *known,

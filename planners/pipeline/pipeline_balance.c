@@ -104,20 +104,6 @@ bool pipeline_balance(const StageModel *model, PipelineLayout *pipeline, const P
     return moved;
 }
 
-/* Scales the recursion to the simulated value. */
-static void normalise(PipelineScales *scales, const StageModel *model, const PipelineLayout *pipeline,
-                      double seconds) {
-    Arena arena = {0};
-    Balance self = {.model = stage_model_of(model, pipeline), .scales = scales};
-    if (open_pricings(&self, &arena, pipeline)) {
-        double estimated =
-            stage_model_clock(self.costs, self.up, self.down, pipeline->stage_count, pipeline->micro_batches);
-        for (int32_t s = 0; s < pipeline->stage_count && estimated > 0; s++)
-            scales->seconds[s] *= seconds / estimated;
-    }
-    arena_free(&arena);
-}
-
 void pipeline_scales(PipelineScales *scales, const StageModel *model, const PipelineLayout *pipeline,
                      double seconds, const double *busy, const double *peak_bytes) {
     for (int32_t s = 0; s < pipeline->stage_count; s++) {
@@ -133,5 +119,14 @@ void pipeline_scales(PipelineScales *scales, const StageModel *model, const Pipe
         if (estimated > 0) scales->seconds[s] = fmin(fmax(busy[s] / estimated, 0.5), 2);
         if (bytes > 0) scales->bytes[s] = peak_bytes[s] / bytes;
     }
-    normalise(scales, model, pipeline, seconds);
+    /* Scales the recursion to the simulated value. */
+    Arena arena = {0};
+    Balance self = {.model = stage_model_of(model, pipeline), .scales = scales};
+    if (open_pricings(&self, &arena, pipeline)) {
+        double estimated =
+            stage_model_clock(self.costs, self.up, self.down, pipeline->stage_count, pipeline->micro_batches);
+        for (int32_t s = 0; s < pipeline->stage_count && estimated > 0; s++)
+            scales->seconds[s] *= seconds / estimated;
+    }
+    arena_free(&arena);
 }

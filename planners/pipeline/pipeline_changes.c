@@ -29,20 +29,6 @@ static void add_change(Lister *self, int32_t k, const AxisPlan *axis_plan) {
     self->changes[self->count++] = (PipelineChange){.stage = stage, .axis_plan = *axis_plan};
 }
 
-static void sort_stages(Lister *self) {
-    const PipelineCandidate *candidate = self->candidate;
-    double most = 0;
-    for (int32_t s = 0; s < candidate->pipeline.stage_count; s++) most = fmax(most, candidate->busy[s]);
-    for (int32_t s = 0; s < candidate->pipeline.stage_count; s++) {
-        int32_t at = self->stage_count;
-        if (candidate->busy[s] < WORTH_CHANGING * most) continue;
-        for (; at > 0 && candidate->busy[self->stages[at - 1]] < candidate->busy[s]; at--)
-            self->stages[at] = self->stages[at - 1];
-        self->stages[at] = s;
-        self->stage_count++;
-    }
-}
-
 /* Adds the plans with the class set at the end of the axis's list, and in front of it. */
 static void add_insertion(Lister *self, int32_t k, int32_t axis, int32_t class_set, bool at_end) {
     const StageProblem *problem = &self->problems[k];
@@ -67,7 +53,16 @@ static void add_removals(Lister *self, int32_t k, int32_t axis, int32_t place) {
 AmStatus pipeline_changes_list(PipelineChange *changes, int32_t most, int32_t *count, PipelinePlans *plans,
                                const PipelineCandidate *candidate, AmError *error) {
     Lister self = {.candidate = candidate, .changes = changes, .most = most};
-    sort_stages(&self);
+    double longest = 0;
+    for (int32_t s = 0; s < candidate->pipeline.stage_count; s++) longest = fmax(longest, candidate->busy[s]);
+    for (int32_t s = 0; s < candidate->pipeline.stage_count; s++) {
+        int32_t at = self.stage_count;
+        if (candidate->busy[s] < WORTH_CHANGING * longest) continue;
+        for (; at > 0 && candidate->busy[self.stages[at - 1]] < candidate->busy[s]; at--)
+            self.stages[at] = self.stages[at - 1];
+        self.stages[at] = s;
+        self.stage_count++;
+    }
     for (int32_t k = 0; k < self.stage_count; k++)
         TRY(pipeline_plans_problem(&self.problems[k], plans, candidate, self.stages[k], error));
     for (int32_t k = 0; k < self.stage_count; k++)

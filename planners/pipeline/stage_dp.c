@@ -60,22 +60,6 @@ typedef struct StageDp {
     AmError error;
 } StageDp;
 
-static void list_strategies(StageDp *self) {
-    const StageModelSettings *settings = &self->model->settings;
-    int32_t ways =
-        settings->may_recompute ? RECOMPUTE_LEVELS + self->model->costs->recompute.levels.count : 1;
-    for (int32_t k = 0; k < 2 * self->model->tensor_count; k++) {
-        StageStrategy strategy = {.tensor = self->model->tensors[k / 2], .splits_sequence = k % 2 == 1};
-        if (strategy.tensor == 1 && strategy.splits_sequence) continue;
-        for (int32_t r = 0; r < ways; r++)
-            for (int32_t storage = 0; storage <= 3 * settings->may_shard_storage; storage++) {
-                strategy.recompute = (uint8_t)r;
-                strategy.storage = (uint8_t)storage;
-                self->strategies[self->strategy_count++] = strategy;
-            }
-    }
-}
-
 static AmStatus open_pricings(StageDp *self, AmError *error) {
     const StageModel *model = self->model;
     self->pricings = ARENA_ARRAY(&self->arena, StagePricing, model->class_count * MOST_STRATEGIES);
@@ -370,7 +354,19 @@ static AmStatus find_layouts(StageDp *self, AmError *error) {
     self->choices = ARENA_ARRAY(&self->arena, DynamicChoice, states);
     self->found.of = ARENA_ARRAY(&self->found.arena, PipelineLayout, MOST_KEPT);
     if (self->arena.failed || !self->found.of) return am_fail_memory(error, (int64_t)states * 12);
-    list_strategies(self);
+    const StageModelSettings *settings = &self->model->settings;
+    int32_t ways =
+        settings->may_recompute ? RECOMPUTE_LEVELS + self->model->costs->recompute.levels.count : 1;
+    for (int32_t k = 0; k < 2 * self->model->tensor_count; k++) {
+        StageStrategy strategy = {.tensor = self->model->tensors[k / 2], .splits_sequence = k % 2 == 1};
+        if (strategy.tensor == 1 && strategy.splits_sequence) continue;
+        for (int32_t r = 0; r < ways; r++)
+            for (int32_t storage = 0; storage <= 3 * settings->may_shard_storage; storage++) {
+                strategy.recompute = (uint8_t)r;
+                strategy.storage = (uint8_t)storage;
+                self->strategies[self->strategy_count++] = strategy;
+            }
+    }
     TRY(open_pricings(self, error));
     size_t row = (size_t)self->units + 1;
     self->transfer = ARENA_ARRAY(&self->arena, double, (size_t)(self->devices + 1) * row);

@@ -240,23 +240,6 @@ static void untried_pop(ProblemMemo *memo) {
     heap[at] = last;
 }
 
-static AmStatus memo_add(StageProblem *self, const AxisPlan *axis_plan, const PlanPrice *price,
-                         AmError *error) {
-    ProblemMemo *memo = self->priced.axis_plans;
-    if (2 * memo->count >= memo->capacity) {
-        ProblemMemo larger = *memo;
-        larger.capacity *= 2;
-        larger.entries = ARENA_ARRAY(&self->arena, MemoEntry, larger.capacity);
-        if (!larger.entries) return am_fail_memory(error, larger.capacity);
-        for (int32_t k = 0; k < memo->capacity; k++)
-            if (memo->entries[k].used) *memo_find(&larger, &memo->entries[k].axis_plan) = memo->entries[k];
-        *memo = larger;
-    }
-    *memo_find(memo, axis_plan) = (MemoEntry){.axis_plan = *axis_plan, .price = *price, .used = true};
-    memo->count++;
-    return untried_push(self, &(UntriedPlan){plan_price_score(price), *axis_plan}, error);
-}
-
 int32_t problem_fastest(AxisPlan *fastest, const StageProblem *problem, int32_t most) {
     const ProblemMemo *memo = problem->priced.axis_plans;
     int32_t count = 0;
@@ -482,7 +465,21 @@ static AmStatus keep_price(StageProblem *self, const Evaluation *evaluation, AmE
                        evaluation->price.excess > 0 ? NAN : evaluation->price.seconds);
     if (!price_memo_add(&self->priced.plans, evaluation->key, &evaluation->price))
         return am_fail_memory(error, 0);
-    TRY(memo_add(self, &evaluation->axis_plan, &evaluation->price, error));
+    ProblemMemo *memo = self->priced.axis_plans;
+    if (2 * memo->count >= memo->capacity) {
+        ProblemMemo larger = *memo;
+        larger.capacity *= 2;
+        larger.entries = ARENA_ARRAY(&self->arena, MemoEntry, larger.capacity);
+        if (!larger.entries) return am_fail_memory(error, larger.capacity);
+        for (int32_t k = 0; k < memo->capacity; k++)
+            if (memo->entries[k].used) *memo_find(&larger, &memo->entries[k].axis_plan) = memo->entries[k];
+        *memo = larger;
+    }
+    *memo_find(memo, &evaluation->axis_plan) =
+        (MemoEntry){.axis_plan = evaluation->axis_plan, .price = evaluation->price, .used = true};
+    memo->count++;
+    TRY(untried_push(self, &(UntriedPlan){plan_price_score(&evaluation->price), evaluation->axis_plan},
+                     error));
     keep_best(self, &evaluation->axis_plan, &evaluation->price);
     return AM_OK;
 }

@@ -100,21 +100,6 @@ static double weight_of(const Assignments *self, int32_t k) {
     return class_set->flops_share + class_set->weight_share + self->bytes_share[k];
 }
 
-/* Chooses the class sets of the largest weights. */
-static AmStatus choose_class_sets(Assignments *self, AmError *error) {
-    StageProblem *problem = self->problem;
-    self->is_chosen = ARENA_ARRAY(&problem->arena, bool, problem->class_set_count + 1);
-    if (!self->is_chosen) return am_fail_memory(error, problem->class_set_count);
-    for (int32_t k = 0; k < problem->class_set_count; k++) {
-        int32_t heavier = 0;
-        for (int32_t j = 0; j < problem->class_set_count; j++)
-            heavier += weight_of(self, j) > weight_of(self, k) ||
-                       (j < k && weight_of(self, j) == weight_of(self, k));
-        self->is_chosen[k] = heavier < ASSIGNMENT_MOST_CHOSEN;
-    }
-    return AM_OK;
-}
-
 static double log2_size(const StageProblem *problem, int32_t axis) {
     return log2(problem->mesh.axes[axis].size);
 }
@@ -207,7 +192,16 @@ AmStatus assignments_open(Assignments *self, StageProblem *problem, const PlanPr
                      cluster_device_type(problem->cluster, problem->devices[0])->kernel_launch_seconds;
     TRY(find_axes(self, error));
     TRY(find_overlaps(self, error));
-    TRY(choose_class_sets(self, error));
+    /* The class sets of the largest weights. */
+    self->is_chosen = ARENA_ARRAY(&problem->arena, bool, problem->class_set_count + 1);
+    if (!self->is_chosen) return am_fail_memory(error, problem->class_set_count);
+    for (int32_t k = 0; k < problem->class_set_count; k++) {
+        int32_t heavier = 0;
+        for (int32_t j = 0; j < problem->class_set_count; j++)
+            heavier += weight_of(self, j) > weight_of(self, k) ||
+                       (j < k && weight_of(self, j) == weight_of(self, k));
+        self->is_chosen[k] = heavier < ASSIGNMENT_MOST_CHOSEN;
+    }
     TRY(estimator_of(&self->estimator, problem, error));
     TRY(estimate(&self->estimate, &self->unsplit_cost, self, &nothing, error));
     self->unsplit_held = held_bytes(&self->unsplit_cost);

@@ -138,20 +138,6 @@ static void choose_looks(bool *chosen, const float *values, int32_t count, const
     }
 }
 
-/* Adds the errors that the policy expects to the estimates. */
-static AmStatus correct_looks(AssignmentLooks *looks, Agent *errors, AmError *error) {
-    float facts[ASSIGNMENT_MOST_LOOKS][ASSIGNMENT_FACTS], expected[ASSIGNMENT_MOST_LOOKS] = {0};
-    for (int32_t n = 0; n < looks->count; n++) memcpy(facts[n], looks->of[n].facts, sizeof facts[n]);
-    if (errors && looks->count > 0) TRY(agent_values(errors, facts[0], looks->count, expected, error));
-    for (int32_t n = 0; n < looks->count; n++) {
-        AssignmentLook *look = &looks->of[n];
-        look->value = look->estimate;
-        look->value.seconds_gain += (double)expected[n];
-        look->value.gain += (double)expected[n];
-    }
-    return AM_OK;
-}
-
 AmStatus assignment_look(AssignmentLooks *looks, const AssignmentPolicy *policy, const Assignments *self,
                          const AssignmentState *state, const AssignmentManner *manner, const bool *skipped,
                          Random *random, AmError *error) {
@@ -173,7 +159,18 @@ AmStatus assignment_look(AssignmentLooks *looks, const AssignmentPolicy *policy,
         look->action = a;
         looks->count++;
     }
-    return correct_looks(looks, policy->errors, error);
+    /* Adds the errors that the policy expects to the estimates. */
+    float facts[ASSIGNMENT_MOST_LOOKS][ASSIGNMENT_FACTS], expected[ASSIGNMENT_MOST_LOOKS] = {0};
+    for (int32_t n = 0; n < looks->count; n++) memcpy(facts[n], looks->of[n].facts, sizeof facts[n]);
+    if (policy->errors && looks->count > 0)
+        TRY(agent_values(policy->errors, facts[0], looks->count, expected, error));
+    for (int32_t n = 0; n < looks->count; n++) {
+        AssignmentLook *look = &looks->of[n];
+        look->value = look->estimate;
+        look->value.seconds_gain += (double)expected[n];
+        look->value.gain += (double)expected[n];
+    }
+    return AM_OK;
 }
 
 /* Notes the state in which the episode is. */

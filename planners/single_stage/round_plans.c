@@ -119,22 +119,6 @@ static AmStatus add_overrides(SingleStageSearch *self, OverrideStart *start, int
     return status;
 }
 
-/* Adds overrides to several plans: some to each, then more to the fastest of them. `*plan` is that one. */
-static AmStatus refine_best(SingleStageSearch *self, Plan **plan, AmError *error) {
-    enum { TRIAL_PARTS = 5, LEAST_TRIAL = 4 };
-    OverrideStart starts[MOST_STARTS];
-    int32_t count;
-    int64_t left = self->rounds.for_overrides, trial = left / TRIAL_PARTS;
-    TRY(list_starts(starts, &count, trial >= LEAST_TRIAL ? MOST_STARTS : 1, self, error));
-    for (int32_t k = 0; k < count && count > 1; k++)
-        TRY(add_overrides(self, &starts[k], trial, &left, error));
-    OverrideStart *best = &starts[0];
-    for (int32_t k = 1; k < count; k++)
-        if (plan_price_better(&starts[k].price, &best->price)) best = &starts[k];
-    *plan = best->plan;
-    return add_overrides(self, best, left, &left, error);
-}
-
 /* Adds the plan of a round; that of a named baseline is the baseline. */
 static void add_plan(SingleStageSearch *self, Plan *plan, const MemoryFit *fit, PlanOrigin origin) {
     bool is_baseline = self->scope->searcher == SEARCHER_BASELINE;
@@ -169,7 +153,19 @@ AmStatus single_stage_end_round(SingleStageSearch *self, AmError *error) {
     Plan *plan;
     MemoryFit fit;
     if (!best->best.is_known) return AM_OK;
-    TRY(refine_best(self, &plan, error));
+    /* Several plans get overrides: some each, then more the fastest of them. */
+    enum { TRIAL_PARTS = 5, LEAST_TRIAL = 4 };
+    OverrideStart starts[MOST_STARTS];
+    int32_t count;
+    int64_t left = self->rounds.for_overrides, trial = left / TRIAL_PARTS;
+    TRY(list_starts(starts, &count, trial >= LEAST_TRIAL ? MOST_STARTS : 1, self, error));
+    for (int32_t k = 0; k < count && count > 1; k++)
+        TRY(add_overrides(self, &starts[k], trial, &left, error));
+    OverrideStart *fastest = &starts[0];
+    for (int32_t k = 1; k < count; k++)
+        if (plan_price_better(&starts[k].price, &fastest->price)) fastest = &starts[k];
+    plan = fastest->plan;
+    TRY(add_overrides(self, fastest, left, &left, error));
     TRY(single_stage_simulate(self, plan, &fit, error));
     add_plan(self, plan, &fit, PLAN_ORIGIN_SINGLE_STAGE);
     const Plan *before = plan;
