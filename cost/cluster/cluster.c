@@ -74,22 +74,6 @@ static const Dtype next_wider[DTYPE_COUNT] = {
     [DTYPE_C128] = DTYPE_F64,
 };
 
-static void fill_missing_rates(ClusterDeviceType *type) {
-    static const Dtype widest_first[] = {DTYPE_F64, DTYPE_F32,      DTYPE_BF16,
-                                         DTYPE_F16, DTYPE_F8E4M3FN, DTYPE_F8E5M2};
-    double last_resort = 0;
-    for (int32_t t = 0; t < DTYPE_COUNT && last_resort == 0; t++)
-        if (type->named[t]) last_resort = type->flops_per_second[t];
-    for (size_t k = sizeof widest_first / sizeof *widest_first; k-- > 0;)
-        if (type->named[widest_first[k]]) last_resort = type->flops_per_second[widest_first[k]];
-    for (int32_t t = 0; t < DTYPE_COUNT; t++) {
-        Dtype from = (Dtype)t;
-        while (from != DTYPE_INVALID && !type->named[from]) from = next_wider[from];
-        if (!type->named[t])
-            type->flops_per_second[t] = from == DTYPE_INVALID ? last_resort : type->flops_per_second[from];
-    }
-}
-
 /* Reads a list of [size, fraction] points; `holder[key]` may be absent. */
 static AmStatus read_curve(ClusterReader *self, ClusterCurve *curve, json_t *holder, const char *key,
                            const char *where) {
@@ -144,7 +128,19 @@ static AmStatus read_flops(ClusterReader *self, ClusterDeviceType *type, json_t 
                             self->error));
         type->named[dtype] = true;
     }
-    fill_missing_rates(type);
+    static const Dtype widest_first[] = {DTYPE_F64, DTYPE_F32,      DTYPE_BF16,
+                                         DTYPE_F16, DTYPE_F8E4M3FN, DTYPE_F8E5M2};
+    double last_resort = 0;
+    for (int32_t t = 0; t < DTYPE_COUNT && last_resort == 0; t++)
+        if (type->named[t]) last_resort = type->flops_per_second[t];
+    for (size_t k = sizeof widest_first / sizeof *widest_first; k-- > 0;)
+        if (type->named[widest_first[k]]) last_resort = type->flops_per_second[widest_first[k]];
+    for (int32_t t = 0; t < DTYPE_COUNT; t++) {
+        Dtype from = (Dtype)t;
+        while (from != DTYPE_INVALID && !type->named[from]) from = next_wider[from];
+        if (!type->named[t])
+            type->flops_per_second[t] = from == DTYPE_INVALID ? last_resort : type->flops_per_second[from];
+    }
     return AM_OK;
 }
 
@@ -282,24 +278,6 @@ static AmStatus check_name(ClusterReader *self, const char *name, const char *wh
         is_blank &= *c == ' ';
     }
     return is_blank ? fail_at(self, where, "expected a name, found an empty one") : AM_OK;
-}
-
-static AmStatus read_types(ClusterReader *self, json_t *root) {
-    json_t *types, *value;
-    const char *key;
-    TRY(json_get_object(&types, root, "device_types", self->source, "$", self->error));
-    size_t count = json_object_size(types);
-    if (count == 0) return fail_at(self, "$.device_types", "expected at least one device type");
-    self->cluster->types = ARENA_ARRAY(self->arena, ClusterDeviceType, count);
-    if (self->arena->failed) return am_fail_memory(self->error, (int64_t)count);
-    json_object_foreach(types, key, value) {
-        ClusterDeviceType *type = &self->cluster->types[self->cluster->type_count++];
-        type->name = arena_copy_string(self->arena, key);
-        const char *where = where_member(self, "$.device_types", key);
-        TRY(check_name(self, key, where));
-        TRY(read_type(self, type, value, where));
-    }
-    return AM_OK;
 }
 
 static AmStatus read_links(ClusterReader *self, json_t *root) {
@@ -452,7 +430,20 @@ static AmStatus read_root(ClusterReader *self, json_t *root) {
     TRY(json_get_string(&name, root, "name", self->source, "$", self->error));
     TRY(check_name(self, name, "$.name"));
     self->cluster->name = arena_copy_string(self->arena, name);
-    TRY(read_types(self, root));
+    json_t *types, *value;
+    const char *key;
+    TRY(json_get_object(&types, root, "device_types", self->source, "$", self->error));
+    size_t count = json_object_size(types);
+    if (count == 0) return fail_at(self, "$.device_types", "expected at least one device type");
+    self->cluster->types = ARENA_ARRAY(self->arena, ClusterDeviceType, count);
+    if (self->arena->failed) return am_fail_memory(self->error, (int64_t)count);
+    json_object_foreach(types, key, value) {
+        ClusterDeviceType *type = &self->cluster->types[self->cluster->type_count++];
+        type->name = arena_copy_string(self->arena, key);
+        const char *where = where_member(self, "$.device_types", key);
+        TRY(check_name(self, key, where));
+        TRY(read_type(self, type, value, where));
+    }
     TRY(read_links(self, root));
     TRY(nccl_model_read(&self->cluster->nccl, self->arena, root, self->source, self->error));
     self->has_topology = json_object_get(root, "topology") != NULL;
@@ -464,20 +455,6 @@ static AmStatus read_root(ClusterReader *self, json_t *root) {
     return AM_OK;
 }
 
-static AmStatus hash_description(Cluster *cluster, AmError *error) {
-    Text text = {0};
-    json_write(&text, cluster->description, JSON_STYLE_CANONICAL);
-    AmStatus status = text.failed ? am_fail_memory(error, (int64_t)text.capacity) : AM_OK;
-    if (status == AM_OK) {
-        Sha256 hash;
-        sha256_begin(&hash);
-        sha256_add(&hash, text.data, text.length);
-        sha256_end(&hash, cluster->sha256);
-    }
-    text_free(&text);
-    return status;
-}
-
 AmStatus cluster_from_json(Cluster **cluster, Arena *arena, json_t *description, const char *source,
                            AmError *error) {
     *cluster = NULL;
@@ -486,7 +463,17 @@ AmStatus cluster_from_json(Cluster **cluster, Arena *arena, json_t *description,
     ClusterReader reader = {.cluster = self, .arena = arena, .source = source, .error = error};
     TRY(read_root(&reader, description));
     self->description = description;
-    TRY(hash_description(self, error));
+    Text text = {0};
+    json_write(&text, self->description, JSON_STYLE_CANONICAL);
+    AmStatus status = text.failed ? am_fail_memory(error, (int64_t)text.capacity) : AM_OK;
+    if (status == AM_OK) {
+        Sha256 hash;
+        sha256_begin(&hash);
+        sha256_add(&hash, text.data, text.length);
+        sha256_end(&hash, self->sha256);
+    }
+    text_free(&text);
+    TRY(status);
     self->collectives = collective_cache_create();
     if (!self->collectives) return am_fail_memory(error, 0);
     json_incref(description);

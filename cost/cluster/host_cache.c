@@ -25,7 +25,15 @@
 enum { MOST_BYTES = 8 << 20, KEY_DIGITS = 16 };
 static const char format[] = "automap-host-1";
 
-static AmStatus make_key(HostCache *cache, AmError *error) {
+AmStatus host_cache_open(HostCache *cache, const Machine *machine, const char *base, bool creates,
+                         AmWarnings *warnings, AmError *error) {
+    char found[3072], folder[3200];
+    *cache = (HostCache){.folder = -1, .lock = -1, .facts = *machine};
+    cache->machine = json_pack("{s:s, s:i, s:I, s:s, s:s, s:s, s:s}", "processor", machine->processor,
+                               "processors", machine->processors, "memory_bytes",
+                               (json_int_t)machine->memory_bytes, "vectors", machine->vectors, "blas",
+                               machine->blas, "version", AM_VERSION, "features", AUTOMAP_FEATURES);
+    if (!cache->machine) return am_fail_memory(error, 1024);
     Text text = {0};
     char hex[65];
     Sha256 hash;
@@ -41,19 +49,6 @@ static AmStatus make_key(HostCache *cache, AmError *error) {
     hex[KEY_DIGITS] = '\0';
     snprintf(cache->name, sizeof cache->name, "host-%.16s.json", hex);
     snprintf(cache->lock_name, sizeof cache->lock_name, "host-%.16s.lock", hex);
-    return AM_OK;
-}
-
-AmStatus host_cache_open(HostCache *cache, const Machine *machine, const char *base, bool creates,
-                         AmWarnings *warnings, AmError *error) {
-    char found[3072], folder[3200];
-    *cache = (HostCache){.folder = -1, .lock = -1, .facts = *machine};
-    cache->machine = json_pack("{s:s, s:i, s:I, s:s, s:s, s:s, s:s}", "processor", machine->processor,
-                               "processors", machine->processors, "memory_bytes",
-                               (json_int_t)machine->memory_bytes, "vectors", machine->vectors, "blas",
-                               machine->blas, "version", AM_VERSION, "features", AUTOMAP_FEATURES);
-    if (!cache->machine) return am_fail_memory(error, 1024);
-    TRY(make_key(cache, error));
     if (!base && !private_folder_cache(found, sizeof found)) {
         am_warn(warnings,
                 "the measurement of this machine is not kept: neither XDG_CACHE_HOME nor HOME is set");

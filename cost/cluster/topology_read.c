@@ -232,21 +232,6 @@ static AmStatus add_edges(TopologyReader *self, EdgeRow *row) {
     return AM_OK;
 }
 
-/* Tables for what there is and `edges` more. */
-static AmStatus make_tables(TopologyReader *self, int64_t edges) {
-    TopologyDraft *draft = self->draft;
-    int64_t most = 2 * edges + draft->edge_count + draft->switch_count;
-    self->table_size = 16;
-    while (self->table_size < 2 * most) self->table_size *= 2;
-    self->switch_table = ARENA_ARRAY(draft->arena, int32_t, self->table_size);
-    self->pair_table = ARENA_ARRAY(draft->arena, uint64_t, self->table_size);
-    if (draft->arena->failed) return am_fail_memory(self->error, self->table_size);
-    for (int32_t k = 0; k < draft->switch_count; k++)
-        *switch_place(self, draft->switches[k]) = draft->cluster->device_count + k;
-    for (int32_t k = 0; k < draft->edge_count; k++) take_pair(self, draft->edges[k].from, draft->edges[k].to);
-    return AM_OK;
-}
-
 AmStatus topology_read(TopologyDraft *draft, json_t *description, const char *source, AmError *error) {
     static const char *const keys[] = {"edges", NULL};
     TopologyReader self = {.draft = draft, .source = source, .error = error};
@@ -267,7 +252,17 @@ AmStatus topology_read(TopologyDraft *draft, json_t *description, const char *so
                            TOPOLOGY_MOST_EDGES);
         edges += rows[k].edges;
     }
-    TRY(make_tables(&self, edges));
+    /* Tables for the draft and `edges` more. */
+    int64_t most = 2 * edges + draft->edge_count + draft->switch_count;
+    self.table_size = 16;
+    while (self.table_size < 2 * most) self.table_size *= 2;
+    self.switch_table = ARENA_ARRAY(draft->arena, int32_t, self.table_size);
+    self.pair_table = ARENA_ARRAY(draft->arena, uint64_t, self.table_size);
+    if (draft->arena->failed) return am_fail_memory(self.error, self.table_size);
+    for (int32_t k = 0; k < draft->switch_count; k++)
+        *switch_place(&self, draft->switches[k]) = draft->cluster->device_count + k;
+    for (int32_t k = 0; k < draft->edge_count; k++)
+        take_pair(&self, draft->edges[k].from, draft->edges[k].to);
     for (size_t k = 0; k < count; k++) TRY(add_edges(&self, &rows[k]));
     return AM_OK;
 }

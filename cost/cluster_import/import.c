@@ -334,26 +334,6 @@ static const char *place_name(const Import *import, const char *place, char *nam
     return name;
 }
 
-/* Joins rails by a spine if cards end on more than one. */
-static void join_rails(const Import *import, json_t *rows, AmWarnings *warnings) {
-    json_t *rails = json_object();
-    const char *rail, *link = NULL;
-    json_t *width;
-    for (int32_t k = 0; k < import->edge_count; k++)
-        if (is_shared(import->edges[k].to)) {
-            link = import->edges[k].link;
-            json_object_set_new(rails, import->edges[k].to + 1, json_string(link));
-        }
-    if (json_object_size(rails) > 1)
-        am_warn(warnings,
-                "cards of equal number are taken to be on one rail, and rails to meet at a spine as fast");
-    if (json_object_size(rails) > 1)
-        json_object_foreach(rails, rail, width)
-            json_array_append_new(rows, json_pack("{s:s, s:s, s:O, s:i}", "from", rail, "to", "spine", "link",
-                                                  width, "width", import->host_count));
-    json_decref(rails);
-}
-
 static json_t *describe_edges(Import *import) {
     json_t *rows = json_array();
     for (int32_t k = 0; k < import->edge_count; k++) {
@@ -368,7 +348,23 @@ static json_t *describe_edges(Import *import) {
         if (edge->width != 1) json_object_set_new(row, "width", json_real(edge->width));
         json_array_append_new(rows, row);
     }
-    join_rails(import, rows, &import->warnings);
+    /* Joins rails by a spine if cards end on more than one. */
+    json_t *rails = json_object();
+    const char *rail, *link = NULL;
+    json_t *width;
+    for (int32_t k = 0; k < import->edge_count; k++)
+        if (is_shared(import->edges[k].to)) {
+            link = import->edges[k].link;
+            json_object_set_new(rails, import->edges[k].to + 1, json_string(link));
+        }
+    if (json_object_size(rails) > 1)
+        am_warn(&import->warnings,
+                "cards of equal number are taken to be on one rail, and rails to meet at a spine as fast");
+    if (json_object_size(rails) > 1)
+        json_object_foreach(rails, rail, width)
+            json_array_append_new(rows, json_pack("{s:s, s:s, s:O, s:i}", "from", rail, "to", "spine", "link",
+                                                  width, "width", import->host_count));
+    json_decref(rails);
     return json_pack("{s:o}", "edges", rows);
 }
 

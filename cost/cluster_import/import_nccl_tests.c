@@ -168,27 +168,6 @@ static AmStatus read_table(MeasurementReader *self, const FileBytes *file) {
     return AM_OK;
 }
 
-/* Sets the ranks, which follow from the bytes that each sends of a byte of S, 2(n-1)/n. The largest size has
- * the most digits; the others have to agree with it. */
-static AmStatus find_vtrain_ranks(MeasurementReader *self) {
-    double sent = self->row_count > 0 ? self->rows[self->row_count - 1].sent_per_byte : 0;
-    double ranks = sent < 2 ? round(2 / (2 - sent)) : 0;
-    if (self->row_count == 0) return AM_OK;
-    if (ranks < 2 || ranks > MOST_RANKS || fabs(2 - 2 / ranks - sent) > 0.02 / ranks)
-        return fail_at(self, NULL, "busbw of 2(n-1)/n of the size over the time, for n ranks");
-    for (int32_t k = 0; k < self->row_count; k++) {
-        const NcclTestRow *row = &self->rows[k];
-        double digit = 0.01e9 * row->seconds / row->bytes; /* of the rate, which has two after the point */
-        self->place = row->place;
-        if (fabs(row->sent_per_byte - sent) > 0.02 + digit)
-            return am_fail_at(self->error, AM_ERROR_INPUT, self->source, self->file->data, self->file->length,
-                              self->place,
-                              "busbw of another number of ranks (expected %.0f, as in the last row)", ranks);
-    }
-    for (int32_t k = 0; k < (int32_t)ranks; k++) TRY(add_rank(self, NULL, "server"));
-    return AM_OK;
-}
-
 static AmStatus read_vtrain(MeasurementReader *self, const FileBytes *file) {
     for (const char *line = file->data; *line;) {
         char copy[LONGEST_LINE + 1];
@@ -208,7 +187,24 @@ static AmStatus read_vtrain(MeasurementReader *self, const FileBytes *file) {
         }
         line += length + (line[length] == '\n');
     }
-    return find_vtrain_ranks(self);
+    /* The ranks follow from the bytes that each sends of a byte of S, 2(n-1)/n. The largest size
+     * has the most digits; the others have to agree with it. */
+    double sent = self->row_count > 0 ? self->rows[self->row_count - 1].sent_per_byte : 0;
+    double ranks = sent < 2 ? round(2 / (2 - sent)) : 0;
+    if (self->row_count == 0) return AM_OK;
+    if (ranks < 2 || ranks > MOST_RANKS || fabs(2 - 2 / ranks - sent) > 0.02 / ranks)
+        return fail_at(self, NULL, "busbw of 2(n-1)/n of the size over the time, for n ranks");
+    for (int32_t k = 0; k < self->row_count; k++) {
+        const NcclTestRow *row = &self->rows[k];
+        double digit = 0.01e9 * row->seconds / row->bytes; /* of the rate, which has two after the point */
+        self->place = row->place;
+        if (fabs(row->sent_per_byte - sent) > 0.02 + digit)
+            return am_fail_at(self->error, AM_ERROR_INPUT, self->source, self->file->data, self->file->length,
+                              self->place,
+                              "busbw of another number of ranks (expected %.0f, as in the last row)", ranks);
+    }
+    for (int32_t k = 0; k < (int32_t)ranks; k++) TRY(add_rank(self, NULL, "server"));
+    return AM_OK;
 }
 
 /* ---- tables of Aceso ---- */

@@ -121,21 +121,6 @@ static AmStatus read_row(AcesoTable *self, const char *line, const char *end) {
     return AM_OK;
 }
 
-static AmStatus read_rows(AcesoTable *self) {
-    const char *line = self->file->data + strcspn(self->file->data, "\n");
-    while (*line) {
-        line++;
-        const char *end = line + strcspn(line, "\n");
-        TRY(read_row(self, line, end));
-        line = end;
-    }
-    for (int32_t k = 0; k < OPERATOR_COUNT; k++)
-        if (self->operators[k].forward == 0)
-            return am_fail(self->error, AM_ERROR_INPUT, self->file->name,
-                           "no row \"%s\" (expected a table of a GPT or T5)", operator_names[k]);
-    return AM_OK;
-}
-
 /* Adds the operators to the curves of the import. */
 static AmStatus add_points(AcesoTable *self) {
     Import *import = self->import;
@@ -183,7 +168,17 @@ AmStatus import_aceso_operators(Import *import, const FileBytes *file, AmError *
     if (!import->has_aceso_operators)
         TRY(import_claim(import, &import->type_source, file->name, "describes a device type", error));
     import->has_aceso_operators = true;
-    TRY(read_rows(&self));
+    const char *line = self.file->data + strcspn(self.file->data, "\n");
+    while (*line) {
+        line++;
+        const char *end = line + strcspn(line, "\n");
+        TRY(read_row(&self, line, end));
+        line = end;
+    }
+    for (int32_t k = 0; k < OPERATOR_COUNT; k++)
+        if (self.operators[k].forward == 0)
+            return am_fail(self.error, AM_ERROR_INPUT, self.file->name,
+                           "no row \"%s\" (expected a table of a GPT or T5)", operator_names[k]);
     return add_points(&self);
 }
 

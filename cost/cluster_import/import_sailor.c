@@ -104,25 +104,6 @@ static AmStatus find_type(const SailorReader *self, json_t **counts, json_t *typ
                    where, self->import->device_type);
 }
 
-/* Makes the description of a link: its coefficients sampled at powers of two. */
-static AmStatus make_link(const SailorReader *self, json_t **link, const LinkCoefficients *of, double latency,
-                          const char *where) {
-    const double *values = of->values, peak = of->peak;
-    json_t *curve = json_array();
-    for (int32_t exponent = LEAST_EXPONENT; exponent <= MOST_EXPONENT; exponent++) {
-        double bytes = ldexp(1, exponent), x = log2(bytes / 1e6);
-        double rate = ((values[0] * x + values[1]) * x + values[2]) * 1e9;
-        if (!(rate > 0)) {
-            json_decref(curve);
-            return fail_at(self, where, "coefficients of rates above 0, from 1 MB to 1 GB");
-        }
-        json_array_append_new(curve, json_pack("[f, f]", bytes, fmin(1, rate / peak)));
-    }
-    *link = json_pack("{s:f, s:f, s:o}", "bytes_per_second", peak, "latency_seconds", latency, "efficiency",
-                      curve);
-    return *link ? AM_OK : am_fail_memory(self->error, 0);
-}
-
 /* Reads "intra" or "inter" into `link`; raises *devices to the largest number of devices. */
 static AmStatus read_link(const SailorReader *self, json_t **link, json_t *root, const char *key,
                           int64_t *devices) {
@@ -150,7 +131,21 @@ static AmStatus read_link(const SailorReader *self, json_t **link, json_t *root,
     json_t *built_in = cluster_builtin_link(usual);
     double latency = json_number_value(json_object_get(built_in, "latency_seconds"));
     json_decref(built_in);
-    return make_link(self, link, &coefficients, latency, where);
+    /* The description of a link: its coefficients sampled at powers of two. */
+    const double *values = coefficients.values, peak = coefficients.peak;
+    json_t *curve = json_array();
+    for (int32_t exponent = LEAST_EXPONENT; exponent <= MOST_EXPONENT; exponent++) {
+        double bytes = ldexp(1, exponent), x = log2(bytes / 1e6);
+        double rate = ((values[0] * x + values[1]) * x + values[2]) * 1e9;
+        if (!(rate > 0)) {
+            json_decref(curve);
+            return fail_at(self, where, "coefficients of rates above 0, from 1 MB to 1 GB");
+        }
+        json_array_append_new(curve, json_pack("[f, f]", bytes, fmin(1, rate / peak)));
+    }
+    *link = json_pack("{s:f, s:f, s:o}", "bytes_per_second", peak, "latency_seconds", latency, "efficiency",
+                      curve);
+    return *link ? AM_OK : am_fail_memory(self->error, 0);
 }
 
 static AmStatus read_links(const SailorReader *self, json_t *root) {

@@ -107,9 +107,12 @@ static double joined_size(const Program *program, const ProgramStep *step, Fused
     return kind == FUSED_COLUMNS ? sqrt(right * result / left) : sqrt(left * right / result);
 }
 
-/* Gives the first product of a kernel of joined ones the share of all. */
-static void join_products(KernelFinder *self, FusedStep *steps, int32_t most) {
-    const Program *program = self->program;
+static void mark_steps(KernelFinder *self, FusedStep *steps) {
+    Program *program = self->program;
+    int32_t most = 0;
+    for (int32_t s = 0; s < program->execution.step_count; s++)
+        most = self->number[s] > most ? self->number[s] : most;
+    /* The first product of a kernel of joined ones has the share of all. */
     double *sizes = ARENA_ARRAY(program->arena, double, most + 1);
     for (int32_t s = 0; s < program->execution.step_count && sizes; s++)
         if (steps[s].kind == FUSED_COLUMNS || steps[s].kind == FUSED_DEPTH)
@@ -121,14 +124,6 @@ static void join_products(KernelFinder *self, FusedStep *steps, int32_t most) {
         steps[s].products = sizes[self->number[s]] / own;
         sizes[self->number[s]] = 0;
     }
-}
-
-static void mark_steps(KernelFinder *self, FusedStep *steps) {
-    Program *program = self->program;
-    int32_t most = 0;
-    for (int32_t s = 0; s < program->execution.step_count; s++)
-        most = self->number[s] > most ? self->number[s] : most;
-    join_products(self, steps, most);
     bool *is_launched = ARENA_ARRAY(program->arena, bool, most + 1);
     for (int32_t s = 0; s < program->execution.step_count && is_launched; s++) {
         if (self->number[s] < 0) continue;

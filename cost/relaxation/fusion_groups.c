@@ -319,21 +319,6 @@ static void find_read_on(const Paths *self, const FusionGroups *fusion_groups) {
     }
 }
 
-/* Counts one launch for an iota that is read through a broadcast: it is written in a step of its own. */
-static void count_ranges(int32_t *launches, const FusionGroups *fusion_groups, const PlanContext *context) {
-    const SplitOptions *split_options = context->split_options;
-    const IrInstruction *instructions = context->canonical->instructions;
-    for (int32_t i = 0; i < split_options->count; i++)
-        for (int32_t k = split_options->first_operand[i];
-             k < split_options->first_operand[i + 1] && runs_always(fusion_groups, context, i); k++) {
-            int32_t source = split_options->operands[k];
-            if (instructions[source].opcode != IR_BROADCAST) continue;
-            do source = split_options->operands[split_options->first_operand[source]];
-            while (instructions[source].opcode == IR_RESHAPE);
-            if (instructions[source].opcode == IR_IOTA) launches[source] = 1;
-        }
-}
-
 /* Counts a launch for each group that runs, or as many as the longest chain of its readers; at the
  * group's first decided operator, or else at its first operator made on demand. */
 static AmStatus count_launches(FusionGroups *fusion_groups, Arena *arena, const PlanContext *context,
@@ -351,7 +336,17 @@ static AmStatus count_launches(FusionGroups *fusion_groups, Arena *arena, const 
         if (context->rules->on_demand[i] && runs_always(fusion_groups, context, i) &&
             (at[fusion_groups->group[i]] < 0 || context->rules->on_demand[at[fusion_groups->group[i]]]))
             at[fusion_groups->group[i]] = i;
-    count_ranges(launches, fusion_groups, context);
+    /* One launch for an iota that is read through a broadcast: it is written in a step of its own. */
+    const IrInstruction *instructions = context->canonical->instructions;
+    for (int32_t i = 0; i < split_options->count; i++)
+        for (int32_t k = split_options->first_operand[i];
+             k < split_options->first_operand[i + 1] && runs_always(fusion_groups, context, i); k++) {
+            int32_t source = split_options->operands[k];
+            if (instructions[source].opcode != IR_BROADCAST) continue;
+            do source = split_options->operands[split_options->first_operand[source]];
+            while (instructions[source].opcode == IR_RESHAPE);
+            if (instructions[source].opcode == IR_IOTA) launches[source] = 1;
+        }
     for (int32_t g = 0; g < split_options->count; g++)
         if (at[g] >= 0) launches[at[g]] = fusion_groups->launches[g] > 0 ? fusion_groups->launches[g] : 1;
     fusion_groups->launches = launches;

@@ -13,39 +13,6 @@ typedef struct Messages {
     double *pair_least; /* seen from end 1, as in evaluate(fold, 1) */
 } Messages;
 
-static AmStatus open_messages(Messages *messages, Arena *arena, const ShardingGraphFold *fold,
-                              AmError *error) {
-    size_t classes = (size_t)fold->class_count;
-    messages->first = ARENA_ARRAY(arena, int32_t, classes + 1);
-    if (!messages->first) return am_fail_memory(error, fold->class_count);
-    for (size_t c = 0; c < classes; c++)
-        messages->first[c + 1] = messages->first[c] + fold->classes[c].label_count;
-    messages->phi = ARENA_ARRAY(arena, double, messages->first[classes] + 1);
-    messages->gamma = ARENA_ARRAY(arena, double, classes + 1);
-    messages->least = ARENA_ARRAY(arena, double, classes + 1);
-    messages->pair_least = ARENA_ARRAY(arena, double, fold->pair_count + 1);
-    return arena->failed ? am_fail_memory(error, fold->class_count) : AM_OK;
-}
-
-static void gather_messages(Messages *messages, const ShardingGraphFold *fold,
-                            const ShardingGraphWeights *weights) {
-    for (int32_t c = 0; c < fold->class_count; c++) {
-        const Class *class = &fold->classes[c];
-        messages->gamma[c] = sharding_graph_gather(fold, c, weights);
-        messages->least[c] = sharding_graph_least_phi(fold, class);
-        memcpy(&messages->phi[messages->first[c]], fold->phi, sizeof(double) * (size_t) class->label_count);
-    }
-    for (int32_t p = 0; p < fold->pair_count; p++) {
-        const Group *group = &fold->groups[fold->pairs[p].group];
-        const End *to = &group->ends[0];
-        double gamma = sharding_graph_gather(fold, fold->pairs[p].second, weights), least = INFINITY;
-        const double *sent = sharding_graph_send(fold, group, 1, gamma, weights);
-        for (int32_t label = 0; label < to->label_count; label++)
-            least = fmin(least, sent[to->state[label]] - to->message[label]);
-        messages->pair_least[p] = least;
-    }
-}
-
 /* Returns the slack of an edge by the labels of its ends. */
 static double edge_slack(const ShardingGraphFold *fold, const Messages *messages, int32_t e,
                          const int32_t *labels, const ShardingGraphWeights *weights) {
@@ -65,8 +32,31 @@ static AmStatus find_class_slack(Arena *arena, const ShardingGraphFold *fold, do
                                  const int32_t *labels, const ShardingGraphWeights *weights, AmError *error) {
     const ShardingGraph *model = fold->model;
     Messages messages = {0};
-    TRY(open_messages(&messages, arena, fold, error));
-    gather_messages(&messages, fold, weights);
+    size_t classes = (size_t)fold->class_count;
+    messages.first = ARENA_ARRAY(arena, int32_t, classes + 1);
+    if (!messages.first) return am_fail_memory(error, fold->class_count);
+    for (size_t c = 0; c < classes; c++)
+        messages.first[c + 1] = messages.first[c] + fold->classes[c].label_count;
+    messages.phi = ARENA_ARRAY(arena, double, messages.first[classes] + 1);
+    messages.gamma = ARENA_ARRAY(arena, double, classes + 1);
+    messages.least = ARENA_ARRAY(arena, double, classes + 1);
+    messages.pair_least = ARENA_ARRAY(arena, double, fold->pair_count + 1);
+    if (arena->failed) return am_fail_memory(error, fold->class_count);
+    for (int32_t c = 0; c < fold->class_count; c++) {
+        const Class *class = &fold->classes[c];
+        messages.gamma[c] = sharding_graph_gather(fold, c, weights);
+        messages.least[c] = sharding_graph_least_phi(fold, class);
+        memcpy(&messages.phi[messages.first[c]], fold->phi, sizeof(double) * (size_t) class->label_count);
+    }
+    for (int32_t p = 0; p < fold->pair_count; p++) {
+        const Group *group = &fold->groups[fold->pairs[p].group];
+        const End *to = &group->ends[0];
+        double gamma = sharding_graph_gather(fold, fold->pairs[p].second, weights), least = INFINITY;
+        const double *sent = sharding_graph_send(fold, group, 1, gamma, weights);
+        for (int32_t label = 0; label < to->label_count; label++)
+            least = fmin(least, sent[to->state[label]] - to->message[label]);
+        messages.pair_least[p] = least;
+    }
     for (int32_t n = 0; n < model->node_count; n++) {
         int32_t c = fold->class_of[n];
         double phi = messages.phi[messages.first[c] + labels[n]];

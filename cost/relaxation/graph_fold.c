@@ -43,23 +43,6 @@ static bool is_transposed(const Folder *self, const ShardingGraphEdge *edge) {
     return self->place[edge->producer] > self->place[edge->reader];
 }
 
-/* Operators by instruction, each before the tensor that it makes. */
-static AmStatus order_nodes(Folder *self, AmError *error) {
-    const ShardingGraph *model = self->model;
-    int32_t keys = 2 * model->context->rules->count, next = 0;
-    int32_t *node_of = ARENA_ARRAY(self->arena, int32_t, keys + 1);
-    if (!node_of) return am_fail_memory(error, keys);
-    for (int32_t k = 0; k < keys; k++) node_of[k] = -1;
-    for (int32_t n = 0; n < model->node_count; n++)
-        node_of[2 * model->nodes[n].instruction + model->nodes[n].is_tensor] = n;
-    for (int32_t k = 0; k < keys; k++) {
-        if (node_of[k] < 0) continue;
-        self->place[node_of[k]] = next;
-        self->order[next++] = node_of[k];
-    }
-    return AM_OK;
-}
-
 /* Updates the color of every node from the colors at the other ends of its edges. */
 static void refine_colors(Folder *self) {
     const ShardingGraph *model = self->model;
@@ -246,7 +229,18 @@ static AmStatus find_incidences(Folder *self, AmError *error) {
 /* Colors nodes by their kind and by their neighbourhood up to a distance of `rounds` edges. */
 static AmStatus find_colors(Folder *self, int32_t rounds, AmError *error) {
     const ShardingGraph *model = self->model;
-    TRY(order_nodes(self, error));
+    /* Operators by instruction, each before the tensor that it makes. */
+    int32_t keys = 2 * model->context->rules->count, next = 0;
+    int32_t *node_of = ARENA_ARRAY(self->arena, int32_t, keys + 1);
+    if (!node_of) return am_fail_memory(error, keys);
+    for (int32_t k = 0; k < keys; k++) node_of[k] = -1;
+    for (int32_t n = 0; n < model->node_count; n++)
+        node_of[2 * model->nodes[n].instruction + model->nodes[n].is_tensor] = n;
+    for (int32_t k = 0; k < keys; k++) {
+        if (node_of[k] < 0) continue;
+        self->place[node_of[k]] = next;
+        self->order[next++] = node_of[k];
+    }
     for (int32_t n = 0; n < model->node_count; n++) {
         const ShardingGraphNode *node = &model->nodes[n];
         const int32_t parts[] = {node->label_count, node->is_tensor};

@@ -376,22 +376,6 @@ bool sharding_graph_share_a_node(const ShardingGraphChange *a, const ShardingGra
     return false;
 }
 
-/* Patches that share nothing with one of more gain to the front; both in the order of gains. */
-static AmStatus put_apart_first(ShardingGraphChange *patches, int32_t count, Arena *arena, AmError *error) {
-    ShardingGraphChange *rest = ARENA_ARRAY(arena, ShardingGraphChange, count + 1);
-    int32_t first = 0, rest_count = 0;
-    if (!rest) return am_fail_memory(error, count);
-    for (int32_t k = 0; k < count; k++) {
-        bool is_apart = true;
-        for (int32_t other = 0; other < first; other++)
-            is_apart &= !sharding_graph_share_a_node(&patches[k], &patches[other]);
-        if (is_apart) patches[first++] = patches[k];
-        else rest[rest_count++] = patches[k];
-    }
-    memcpy(patches + first, rest, sizeof *rest * (size_t)rest_count);
-    return AM_OK;
-}
-
 AmStatus sharding_graph_patches(ShardingGraphChange **patches, int32_t *count, Arena *arena,
                                 ShardingGraphFold *fold, const int32_t *labels,
                                 const ShardingGraphWeights *weights, AmError *error) {
@@ -412,5 +396,17 @@ AmStatus sharding_graph_patches(ShardingGraphChange **patches, int32_t *count, A
     }
     if (arena->failed) return am_fail_memory(error, *count);
     qsort(*patches, (size_t)*count, sizeof **patches, compare_gains);
-    return put_apart_first(*patches, *count, arena, error);
+    /* Patches that share nothing with one of more gain come first; both in the order of gains. */
+    ShardingGraphChange *rest = ARENA_ARRAY(arena, ShardingGraphChange, *count + 1);
+    int32_t first = 0, rest_count = 0;
+    if (!rest) return am_fail_memory(error, *count);
+    for (int32_t k = 0; k < *count; k++) {
+        bool is_apart = true;
+        for (int32_t other = 0; other < first; other++)
+            is_apart &= !sharding_graph_share_a_node(&(*patches)[k], &(*patches)[other]);
+        if (is_apart) (*patches)[first++] = (*patches)[k];
+        else rest[rest_count++] = (*patches)[k];
+    }
+    memcpy(*patches + first, rest, sizeof *rest * (size_t)rest_count);
+    return AM_OK;
 }

@@ -258,23 +258,6 @@ static void add_neighbours(const SplitOptions *split_options, bool *wanted, bool
     }
 }
 
-/* Adds all holders of an array that a loop carries, if one of them is wanted: they have one state. */
-static void add_carried(const Rules *rules, bool *wanted) {
-    for (int32_t k = 0; k < rules->loop_count; k++) {
-        wanted[rules->loops[k].instruction] = true;
-        for (int32_t l = 0; l < rules->loops[k].leaf_count; l++) {
-            const LoopLeaf *leaf = &rules->loops[k].leaves[l];
-            const int32_t holders[] = {leaf->initial, leaf->next, leaf->in_body, leaf->in_condition,
-                                       leaf->afterwards};
-            enum { HOLDERS = sizeof holders / sizeof *holders };
-            bool is_wanted = false;
-            for (int32_t h = 0; h < HOLDERS; h++) is_wanted |= holders[h] >= 0 && wanted[holders[h]];
-            for (int32_t h = 0; is_wanted && h < HOLDERS; h++)
-                if (holders[h] >= 0) wanted[holders[h]] = true;
-        }
-    }
-}
-
 static uint64_t choices_signature(const SplitOption *split_options, int32_t count, const Classes *classes) {
     uint64_t signature = 0;
     for (int32_t k = 0; k < count; k++) {
@@ -361,7 +344,20 @@ AmStatus sharding_graph_sample(ShardingGraphSample **sample, Arena *arena, const
     self->split_options = *split_options;
     TRY(choose_instructions(self, arena, wanted, error));
     for (int32_t k = 0; k < NEIGHBOURHOOD; k++) add_neighbours(split_options, wanted, before);
-    add_carried(model->context->rules, wanted);
+    /* Adds all holders of an array that a loop carries, if one of them is wanted: they have one state. */
+    for (int32_t k = 0; k < model->context->rules->loop_count; k++) {
+        wanted[model->context->rules->loops[k].instruction] = true;
+        for (int32_t l = 0; l < model->context->rules->loops[k].leaf_count; l++) {
+            const LoopLeaf *leaf = &model->context->rules->loops[k].leaves[l];
+            const int32_t holders[] = {leaf->initial, leaf->next, leaf->in_body, leaf->in_condition,
+                                       leaf->afterwards};
+            enum { HOLDERS = sizeof holders / sizeof *holders };
+            bool is_wanted = false;
+            for (int32_t h = 0; h < HOLDERS; h++) is_wanted |= holders[h] >= 0 && wanted[holders[h]];
+            for (int32_t h = 0; is_wanted && h < HOLDERS; h++)
+                if (holders[h] >= 0) wanted[holders[h]] = true;
+        }
+    }
     int32_t count = 0;
     for (int32_t n = 0; n < split_options->decided_count; n++)
         if (wanted[split_options->decided[n]]) decided[count++] = split_options->decided[n];

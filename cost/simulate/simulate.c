@@ -359,19 +359,6 @@ static int32_t finish_step(Simulator *self) {
     return end.event;
 }
 
-/* Finds the host with least room; a plan whose state it cannot hold does not fit. */
-static AmStatus find_host(Simulation *simulation, Arena *arena, const PlanCosts *costs, AmError *error) {
-    int64_t *bytes = ARENA_ARRAY(arena, int64_t, simulation->device_count);
-    if (!bytes) return am_fail_memory(error, simulation->device_count);
-    for (int32_t d = 0; d < simulation->device_count; d++)
-        bytes[d] = simulation->devices[d].memory.host_bytes;
-    TRY(memory_host_fit(&simulation->host, arena, bytes, costs->device_of, simulation->device_count,
-                        costs->cluster, simulation->memory_fraction, error));
-    simulation->fit.host = simulation->host;
-    simulation->fit.fits = simulation->fit.fits && simulation->host.fits;
-    return AM_OK;
-}
-
 static void describe_devices(Simulation *simulation, Arena *arena, const PlanCosts *costs) {
     double fullest = -1;
     for (int32_t d = 0; d < simulation->device_count; d++) {
@@ -480,7 +467,14 @@ AmStatus simulate_costs(Simulation **simulation, Arena *arena, const PlanCosts *
     }
     TRY(run_recorded(&self, arena, error));
     describe_devices(result, arena, costs);
-    TRY(find_host(result, arena, costs, error));
+    /* The host with least room; a plan whose state it cannot hold does not fit. */
+    int64_t *bytes = ARENA_ARRAY(arena, int64_t, result->device_count);
+    if (!bytes) return am_fail_memory(error, result->device_count);
+    for (int32_t d = 0; d < result->device_count; d++) bytes[d] = result->devices[d].memory.host_bytes;
+    TRY(memory_host_fit(&result->host, arena, bytes, costs->device_of, result->device_count, costs->cluster,
+                        result->memory_fraction, error));
+    result->fit.host = result->host;
+    result->fit.fits = result->fit.fits && result->host.fits;
     if (options->with_details)
         TRY(memory_find_peak(&result->peak, plan_costs_program(costs, result->fullest), error));
     for (int32_t s = 0; options->collectives && s < costs->ranks->stage_count; s++)

@@ -82,22 +82,6 @@ static void print_devices(Text *text, const TraceError *self) {
     append_rows(text, &rows);
 }
 
-static void print_stages(Text *text, const TraceError *self) {
-    Text rows = {0};
-    text_append_string(&rows, "stage\tdevices\terror\tby the clock\tlargest pass\n");
-    for (int32_t s = 0; s < self->stage_count; s++) {
-        const StageError *row = &self->stages[s];
-        text_append(&rows, "%d\t%d\t", s, row->devices);
-        append_percent(&rows, row->error);
-        text_append_string(&rows, "\t");
-        append_percent(&rows, row->clock_error);
-        text_append_string(&rows, "\t");
-        append_percent(&rows, row->largest_pass);
-        text_append_string(&rows, "\n");
-    }
-    append_rows(text, &rows);
-}
-
 void trace_error_print(Text *text, const TraceError *self, const char *module, const char *cluster) {
     text_append(text, "%s on cluster %s, beside %s: %d step%s of %d rank%s\n", module, cluster, self->source,
                 self->steps, self->steps == 1 ? "" : "s", self->device_count,
@@ -111,6 +95,18 @@ void trace_error_print(Text *text, const TraceError *self, const char *module, c
                 100 * self->error);
     text_append(text, "       %.2f %% by the clock, which includes the error of the step\n",
                 100 * self->clock_error);
-    print_stages(text, self);
+    Text rows = {0};
+    text_append_string(&rows, "stage\tdevices\terror\tby the clock\tlargest pass\n");
+    for (int32_t s = 0; s < self->stage_count; s++) {
+        const StageError *row = &self->stages[s];
+        text_append(&rows, "%d\t%d\t", s, row->devices);
+        append_percent(&rows, row->error);
+        text_append_string(&rows, "\t");
+        append_percent(&rows, row->clock_error);
+        text_append_string(&rows, "\t");
+        append_percent(&rows, row->largest_pass);
+        text_append_string(&rows, "\n");
+    }
+    append_rows(text, &rows);
     print_devices(text, self);
 }

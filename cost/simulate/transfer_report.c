@@ -19,8 +19,10 @@ static int by_seconds(const void *a, const void *b) {
     return by_value(a, b);
 }
 
-/* Joins equal rows, which are neighbours. Returns their number. */
-static int32_t merge(TransferRow *rows, int32_t count) {
+AmStatus transfer_report(Text *text, Arena *arena, const Cluster *cluster, TransferRow *rows, int32_t count,
+                         const int32_t *device_of, AmError *error) {
+    qsort(rows, (size_t)count, sizeof *rows, by_value);
+    /* Equal rows are neighbours, and become one. */
     int32_t merged = 0;
     for (int32_t k = 0; k < count; k++) {
         if (merged == 0 || by_value(&rows[merged - 1], &rows[k]) != 0) {
@@ -31,13 +33,7 @@ static int32_t merge(TransferRow *rows, int32_t count) {
         rows[merged - 1].bytes += rows[k].bytes;
         rows[merged - 1].seconds += rows[k].seconds;
     }
-    return merged;
-}
-
-AmStatus transfer_report(Text *text, Arena *arena, const Cluster *cluster, TransferRow *rows, int32_t count,
-                         const int32_t *device_of, AmError *error) {
-    qsort(rows, (size_t)count, sizeof *rows, by_value);
-    count = merge(rows, count);
+    count = merged;
     qsort(rows, (size_t)count, sizeof *rows, by_seconds);
     if (count > 0) text_append_string(text, "\ntransfers between stages\n");
     for (int32_t k = 0; k < count && k < MOST_ROWS; k++) {

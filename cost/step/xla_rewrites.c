@@ -436,21 +436,6 @@ static bool is_taken(const Program *program, const ProgramInstruction *instructi
     return is_one_large;
 }
 
-static void count_reads(LibraryFinder *self, const int32_t *order, int32_t order_count,
-                        const bool *is_output) {
-    for (int32_t k = 0; k < order_count; k++) {
-        int32_t node = order[k];
-        const ProgramInstruction *instruction = xla_producer(self->program, node);
-        if (is_output[node]) self->reads[node]++, self->reader[node] = MANY;
-        for (int32_t o = 0; instruction && o < xla_operand_count(instruction); o++) {
-            int32_t operand = xla_operand(self->program, instruction, node, o);
-            self->reads[operand]++;
-            if (self->reader[operand] != node)
-                self->reader[operand] = self->reader[operand] == NONE ? node : MANY;
-        }
-    }
-}
-
 /* Takes the operators above the nodes of the stack in. */
 static void grow_upwards(LibraryFinder *self, int32_t root, int32_t depth) {
     const Program *program = self->program;
@@ -482,7 +467,17 @@ AmStatus xla_library_fusions(int32_t *fusion, const Program *program, const int3
                           .stack = ARENA_ARRAY(arena, int32_t, count)};
     if (arena->failed) return am_fail_memory(error, program->value_count);
     for (int32_t v = 0; v < count; v++) fusion[v] = self.reader[v] = self.of[v] = NONE;
-    count_reads(&self, order, order_count, is_output);
+    for (int32_t k = 0; k < order_count; k++) {
+        int32_t node = order[k];
+        const ProgramInstruction *instruction = xla_producer(self.program, node);
+        if (is_output[node]) self.reads[node]++, self.reader[node] = MANY;
+        for (int32_t o = 0; instruction && o < xla_operand_count(instruction); o++) {
+            int32_t operand = xla_operand(self.program, instruction, node, o);
+            self.reads[operand]++;
+            if (self.reader[operand] != node)
+                self.reader[operand] = self.reader[operand] == NONE ? node : MANY;
+        }
+    }
     for (int32_t k = order_count - 1; k >= 0; k--) {
         int32_t last = order[k], depth = 0;
         if (fusion[last] != NONE || !is_library_reduction(program, xla_producer(program, last))) continue;
