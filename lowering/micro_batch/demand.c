@@ -259,21 +259,6 @@ static void find_demands_of(MicroBatchRewrite *self, int32_t computation) {
     }
 }
 
-/* Gradients that are the product of a sum and of an estimate are means of the iterations'. */
-static void find_averages(MicroBatchRewrite *self) {
-    const IrPhase *phases = self->context->roles->phases;
-    for (int32_t i = 0; i < self->rules->entry_count && self->estimating >= 0; i++) {
-        if (!self->is_estimated[i] || micro_batch_state(self, i, 0)->kind != TIME_FULL) continue;
-        if (phases[i] != IR_PHASE_BACKWARD || micro_batch_is_reader(self, i)) continue;
-        for (int32_t k = self->split_options->first_operand[i]; k < self->split_options->first_operand[i + 1];
-             k++) {
-            int32_t operand = self->split_options->operands[k];
-            self->is_averaged[i] |= self->is_averaged[operand] ||
-                                    (self->is_estimated[operand] && phases[operand] != IR_PHASE_BACKWARD);
-        }
-    }
-}
-
 /* Iterations in which nothing is computed with weights would split nothing. */
 static AmStatus check_iterations(const MicroBatchRewrite *self, AmError *error) {
     int32_t gathering = -1;
@@ -289,7 +274,18 @@ static AmStatus check_iterations(const MicroBatchRewrite *self, AmError *error) 
 
 AmStatus micro_batch_find_demands(MicroBatchRewrite *self, AmError *error) {
     const IrRoles *roles = self->context->roles;
-    find_averages(self);
+    /* Gradients that are the product of a sum and of an estimate are means of the iterations'. */
+    const IrPhase *phases = self->context->roles->phases;
+    for (int32_t i = 0; i < self->rules->entry_count && self->estimating >= 0; i++) {
+        if (!self->is_estimated[i] || micro_batch_state(self, i, 0)->kind != TIME_FULL) continue;
+        if (phases[i] != IR_PHASE_BACKWARD || micro_batch_is_reader(self, i)) continue;
+        for (int32_t k = self->split_options->first_operand[i]; k < self->split_options->first_operand[i + 1];
+             k++) {
+            int32_t operand = self->split_options->operands[k];
+            self->is_averaged[i] |= self->is_averaged[operand] ||
+                                    (self->is_estimated[operand] && phases[operand] != IR_PHASE_BACKWARD);
+        }
+    }
     for (int32_t k = 0; k < roles->output_count; k++) {
         int32_t output = roles->outputs[k];
         if (self->module->instructions[output].shape.type == DTYPE_TUPLE)

@@ -108,20 +108,6 @@ static AmStatus check_cuts(const Examples *self, int32_t i, int32_t *dimension, 
     return AM_OK;
 }
 
-static AmStatus check_outputs(const Examples *self, AmError *error) {
-    const MicroBatchRewrite *rewrite = self->rewrite;
-    const IrRoles *roles = rewrite->context->roles;
-    for (int32_t k = 0; k < roles->output_count; k++) {
-        int32_t output = rewrite->rules->alias[roles->outputs[k]];
-        MicroBatchState state = *micro_batch_state(rewrite, output, rewrite->rules->leaf[roles->outputs[k]]);
-        if (state.kind == TIME_SPLIT &&
-            !is_by_example(self, state, &rewrite->module->instructions[roles->outputs[k]].shape))
-            return micro_batch_refuse(rewrite, output, "is a result that is not in rows by example", NULL,
-                                      error);
-    }
-    return AM_OK;
-}
-
 AmStatus micro_batch_check_examples(int32_t *dimensions, const MicroBatchRewrite *rewrite, AmError *error) {
     const IrRoles *roles = rewrite->context->roles;
     int32_t count = rewrite->rules->entry_count;
@@ -147,5 +133,13 @@ AmStatus micro_batch_check_examples(int32_t *dimensions, const MicroBatchRewrite
     }
     for (int32_t i = count; i < rewrite->count; i++)
         if (rewrite->split_options->live[i]) TRY(check_cuts(&self, i, NULL, error));
-    return check_outputs(&self, error);
+    for (int32_t k = 0; k < roles->output_count; k++) {
+        int32_t output = rewrite->rules->alias[roles->outputs[k]];
+        MicroBatchState state = *micro_batch_state(rewrite, output, rewrite->rules->leaf[roles->outputs[k]]);
+        if (state.kind == TIME_SPLIT &&
+            !is_by_example(&self, state, &rewrite->module->instructions[roles->outputs[k]].shape))
+            return micro_batch_refuse(rewrite, output, "is a result that is not in rows by example", NULL,
+                                      error);
+    }
+    return AM_OK;
 }

@@ -183,22 +183,6 @@ static AmStatus insert_copies(Offloader *self, AmError *error) {
     return AM_OK;
 }
 
-/* Drops the updates of offloaded parameters, whose new values are in the stores. */
-static void drop_updates(Offloader *self) {
-    Program *program = self->program;
-    int32_t kept = 0;
-    for (int32_t k = 0; k < self->array_count; k++) {
-        program->outputs[self->arrays[k].output] = self->arrays[k].value;
-        program->values[self->arrays[k].value].is_on_host = true;
-    }
-    for (int32_t k = 0; k < program->execution.update_count; k++) {
-        const ProgramUpdate *update = &program->execution.updates[k];
-        if (!program->values[program->parameters[update->parameter]].is_on_host)
-            program->execution.updates[kept++] = *update;
-    }
-    program->execution.update_count = kept;
-}
-
 AmStatus program_offload_optimizer(Program *program, AmError *error) {
     Arena *arena = program->arena;
     int32_t values = program->value_count, parameters = program->roles->parameter_count;
@@ -220,6 +204,17 @@ AmStatus program_offload_optimizer(Program *program, AmError *error) {
     program->execution.steps = self.steps;
     program->execution.step_count = self.step_count;
     TRY(rename_readers(&self, instructions, error));
-    drop_updates(&self);
+    /* Drops the updates of offloaded parameters, whose new values are in the stores. */
+    int32_t kept = 0;
+    for (int32_t k = 0; k < self.array_count; k++) {
+        program->outputs[self.arrays[k].output] = self.arrays[k].value;
+        program->values[self.arrays[k].value].is_on_host = true;
+    }
+    for (int32_t k = 0; k < program->execution.update_count; k++) {
+        const ProgramUpdate *update = &program->execution.updates[k];
+        if (!program->values[program->parameters[update->parameter]].is_on_host)
+            program->execution.updates[kept++] = *update;
+    }
+    program->execution.update_count = kept;
     return AM_OK;
 }

@@ -60,20 +60,6 @@ static void list_runs(Mover *self, const int32_t *order, const bool *late) {
     }
 }
 
-static void find_begins(Mover *self) {
-    GatherRun *runs = self->runs;
-    int64_t all = 0, ahead = 0;
-    for (int32_t r = 0; r < self->run_count; r++) all += runs[r].all_bytes;
-    int64_t most =
-        all / GATHER_AHEAD_PART < GATHER_AHEAD_BYTES ? GATHER_AHEAD_BYTES : all / GATHER_AHEAD_PART;
-    int64_t limit = all / GATHER_AHEAD_MOST_PART < most ? all / GATHER_AHEAD_MOST_PART : most;
-    for (int32_t r = 0, first = 0; r < self->run_count; r++) {
-        ahead += runs[r].bytes;
-        while (first < r && ahead > (first + 1 < r ? limit : most)) ahead -= runs[first++].bytes;
-        runs[r].begin = runs[first].end;
-    }
-}
-
 /* An estimated clock along the order, in operations (latency.h). */
 typedef struct Clock {
     ProgramLatency latency;
@@ -174,7 +160,17 @@ AmStatus program_gather_ahead(int32_t *order, Arena *arena, const Program *progr
     if (arena->failed) return am_fail_memory(error, count);
     list_runs(&self, order, late);
     if (self.run_count < 2) return AM_OK;
-    find_begins(&self);
+    GatherRun *runs = self.runs;
+    int64_t all = 0, ahead = 0;
+    for (int32_t r = 0; r < self.run_count; r++) all += runs[r].all_bytes;
+    int64_t most =
+        all / GATHER_AHEAD_PART < GATHER_AHEAD_BYTES ? GATHER_AHEAD_BYTES : all / GATHER_AHEAD_PART;
+    int64_t limit = all / GATHER_AHEAD_MOST_PART < most ? all / GATHER_AHEAD_MOST_PART : most;
+    for (int32_t r = 0, first = 0; r < self.run_count; r++) {
+        ahead += runs[r].bytes;
+        while (first < r && ahead > (first + 1 < r ? limit : most)) ahead -= runs[first++].bytes;
+        runs[r].begin = runs[first].end;
+    }
     TRY(find_gaps(&self, arena, late, error));
     memcpy(old, order, sizeof *old * (size_t)count);
     memcpy(self.is_waiting, late, (size_t)count);

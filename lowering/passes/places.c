@@ -266,27 +266,21 @@ static void find_write(PlaceFinder *self, ProgramInstruction *update) {
     if (update->compute.place) set_place(self, value, update->compute.place);
 }
 
-/* Finds uses and parameters of the program. */
-static AmStatus begin_places(PlaceFinder *self, AmError *error) {
-    Program *program = self->program;
-    Arena *arena = self->arena = program->arena;
-    TRY(program_uses(&self->uses, arena, program, error));
-    self->parameter = ARENA_ARRAY(arena, int32_t, program->value_count + 1);
-    self->numbers = ARENA_ARRAY(arena, int64_t *, program->value_count + 1);
-    self->is_tried = ARENA_ARRAY(arena, bool, program->value_count + 1);
-    if (arena->failed) return am_fail_memory(error, program->value_count);
-    for (int32_t v = 0; v < program->value_count; v++) self->parameter[v] = -1;
-    for (int32_t p = 0; p < program->roles->parameter_count; p++)
-        if (program->parameters[p] >= 0) self->parameter[program->parameters[p]] = p;
-    return AM_OK;
-}
-
 AmStatus program_find_places(Program *program, AmError *error) {
     PlaceFinder self = {.program = program};
     for (int32_t v = 0; v < program->value_count; v++) program->values[v].place = NULL;
     for (int32_t i = 0; i < program->instruction_count; i++) program->instructions[i].compute.place = NULL;
     if (program->counter.iterations == 0) return AM_OK;
-    TRY(begin_places(&self, error));
+    /* Uses and parameters of the program. */
+    Arena *arena = self.arena = program->arena;
+    TRY(program_uses(&self.uses, arena, program, error));
+    self.parameter = ARENA_ARRAY(arena, int32_t, program->value_count + 1);
+    self.numbers = ARENA_ARRAY(arena, int64_t *, program->value_count + 1);
+    self.is_tried = ARENA_ARRAY(arena, bool, program->value_count + 1);
+    if (arena->failed) return am_fail_memory(error, program->value_count);
+    for (int32_t v = 0; v < program->value_count; v++) self.parameter[v] = -1;
+    for (int32_t p = 0; p < program->roles->parameter_count; p++)
+        if (program->parameters[p] >= 0) self.parameter[program->parameters[p]] = p;
     for (int32_t i = 0; i < program->instruction_count; i++) {
         ProgramInstruction *instruction = &program->instructions[i];
         if (instruction->kind != PROGRAM_COMPUTE) continue;

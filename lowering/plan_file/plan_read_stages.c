@@ -227,21 +227,6 @@ static AmStatus check_once(const PlanReader *self, bool *seen, int32_t instructi
     return AM_OK;
 }
 
-static AmStatus read_overrides(const PlanReader *self, PlanStage *stage, json_t *list, const char *where) {
-    bool *seen = ARENA_ARRAY(self->arena, bool, self->context->rules->count + 1);
-    stage->override_count = (int32_t)json_array_size(list);
-    stage->overrides = ARENA_ARRAY(self->arena, PlanOverride, stage->override_count + 1);
-    if (!stage->overrides || !seen) return am_fail_memory(self->error, stage->override_count);
-    if (stage->override_count > self->context->rules->count)
-        return plan_reader_refuse(self, where, "more overrides than the module has instructions");
-    for (int32_t k = 0; k < stage->override_count; k++) {
-        const char *at = plan_reader_place(self, "%s.overrides[%d]", where, k);
-        TRY(read_override(self, &stage->overrides[k], json_array_get(list, (size_t)k), &stage->mesh, at));
-        TRY(check_once(self, seen, stage->overrides[k].instruction, at));
-    }
-    return AM_OK;
-}
-
 static AmStatus read_reshard(const PlanReader *self, PlanStage *stage, json_t *list, const char *where) {
     static const char *const keys[] = {"instruction", "place", NULL};
     stage->reshard_count = (int32_t)json_array_size(list);
@@ -349,7 +334,19 @@ static AmStatus read_stage(const PlanReader *self, PlanStage *stage, json_t *obj
     TRY(read_devices(self, stage, devices, plan_reader_place(self, "%s.devices", where, 0)));
     TRY(read_axis_priorities(self, stage, lists, plan_reader_place(self, "%s.axis_priorities", where, 0)));
     TRY(read_reshard(self, stage, reshard, where));
-    return read_overrides(self, stage, overrides, where);
+    bool *seen = ARENA_ARRAY(self->arena, bool, self->context->rules->count + 1);
+    stage->override_count = (int32_t)json_array_size(overrides);
+    stage->overrides = ARENA_ARRAY(self->arena, PlanOverride, stage->override_count + 1);
+    if (!stage->overrides || !seen) return am_fail_memory(self->error, stage->override_count);
+    if (stage->override_count > self->context->rules->count)
+        return plan_reader_refuse(self, where, "more overrides than the module has instructions");
+    for (int32_t k = 0; k < stage->override_count; k++) {
+        const char *at = plan_reader_place(self, "%s.overrides[%d]", where, k);
+        TRY(read_override(self, &stage->overrides[k], json_array_get(overrides, (size_t)k), &stage->mesh,
+                          at));
+        TRY(check_once(self, seen, stage->overrides[k].instruction, at));
+    }
+    return AM_OK;
 }
 
 AmStatus plan_reader_stages(const PlanReader *self, const json_t *stages) {

@@ -84,22 +84,6 @@ static bool exist_at_once(const LayerCopies *self, const AlikeValues *alike) {
     return false;
 }
 
-/* Lists the values of each place that have memory of their own. */
-static AmStatus list_alike(AlikeValues *alike, const LayerCopies *self, Arena *arena, AmError *error) {
-    const Program *program = self->program;
-    const IrLoops *loops = program->module->loops;
-    int32_t *seen = ARENA_ARRAY(arena, int32_t, program->module->instruction_count + 1);
-    if (!seen) return am_fail_memory(error, program->module->instruction_count);
-    for (int32_t v = 0; v < program->value_count; v++) {
-        int32_t origin = program->values[v].origin, place = origin < 0 ? -1 : loops->place[origin];
-        if (place < 0 || seen[origin] == MOST_OF_ORIGIN) continue;
-        AlikeValues *at = &alike[place * MOST_OF_ORIGIN + seen[origin]++];
-        bool has_memory = program->values[v].kind == PROGRAM_VALUE_TEMPORARY && self->storage[v] == v;
-        if (has_memory && self->made_at[v] >= 0 && at->count < MOST_ALIKE) at->values[at->count++] = v;
-    }
-    return AM_OK;
-}
-
 /* Returns whether one of the values exists for more than a quarter of the steps. */
 static bool is_long(const LayerCopies *self, const AlikeValues *alike) {
     for (int32_t k = 0; k < alike->count; k++) {
@@ -147,7 +131,16 @@ AmStatus layer_copies_find(LayerCopies *self, Arena *arena, AmError *error) {
     AlikeValues *alike = ARENA_ARRAY(arena, AlikeValues, places + 1);
     self->compared = ARENA_ARRAY(arena, ComparedValue, program->value_count + 1);
     if (arena->failed) return am_fail_memory(error, program->value_count);
-    TRY(list_alike(alike, self, arena, error));
+    /* The values of each place that have memory of their own. */
+    int32_t *seen = ARENA_ARRAY(arena, int32_t, program->module->instruction_count + 1);
+    if (!seen) return am_fail_memory(error, program->module->instruction_count);
+    for (int32_t v = 0; v < program->value_count; v++) {
+        int32_t origin = program->values[v].origin, place = origin < 0 ? -1 : loops->place[origin];
+        if (place < 0 || seen[origin] == MOST_OF_ORIGIN) continue;
+        AlikeValues *at = &alike[place * MOST_OF_ORIGIN + seen[origin]++];
+        bool has_memory = program->values[v].kind == PROGRAM_VALUE_TEMPORARY && self->storage[v] == v;
+        if (has_memory && self->made_at[v] >= 0 && at->count < MOST_ALIKE) at->values[at->count++] = v;
+    }
     for (int32_t k = 0; k < places; k++) {
         if (alike[k].count < LEAST_ALIKE) continue;
         const ComparedValue found = {.is_compared = true,

@@ -64,25 +64,6 @@ static void add_called(Text *key, const IrModule *module, int32_t computation) {
     }
 }
 
-static void add_instruction(StepEvent *event, const Program *program, const ProgramInstruction *of) {
-    Text *key = &event->key;
-    text_append_string(key, ir_opcode_name(of->opcode));
-    for (int32_t k = 0; k < of->operand_count; k++) {
-        text_append_string(key, k ? "," : " ");
-        add_shape(event, &program->values[of->operands[k]].shape);
-    }
-    text_append_string(key, "->");
-    for (int32_t k = 0; k < of->result_count; k++)
-        add_shape(event, &program->values[of->first_result + k].shape);
-    add_attributes(key, of, of->operand_count > 0 ? program->values[of->operands[0]].shape.rank : 0);
-    add_called(key, program->module, of->compute.called);
-    add_called(key, program->module, of->compute.called_second);
-    if (of->opcode == IR_DYNAMIC_UPDATE_SLICE &&
-        program->values[of->operands[0]].offset == program->values[of->first_result].offset)
-        text_append_string(key, " in place");
-    if (of->compute.shard) text_append_string(key, " of a shard");
-}
-
 static void add_fusion(StepEvent *event, const Program *program, const ProgramFusion *fusion) {
     Text *key = &event->key;
     text_append_string(key, "fusion");
@@ -124,6 +105,22 @@ bool step_event(StepEvent *event, const Program *program, const ProgramStep *ste
     }
     const ProgramInstruction *instruction = &program->instructions[step->instruction];
     if (instruction->kind != PROGRAM_COMPUTE || instruction->regions.count > 0) return false;
-    add_instruction(event, program, instruction);
+    Text *key = &event->key;
+    text_append_string(key, ir_opcode_name(instruction->opcode));
+    for (int32_t k = 0; k < instruction->operand_count; k++) {
+        text_append_string(key, k ? "," : " ");
+        add_shape(event, &program->values[instruction->operands[k]].shape);
+    }
+    text_append_string(key, "->");
+    for (int32_t k = 0; k < instruction->result_count; k++)
+        add_shape(event, &program->values[instruction->first_result + k].shape);
+    add_attributes(key, instruction,
+                   instruction->operand_count > 0 ? program->values[instruction->operands[0]].shape.rank : 0);
+    add_called(key, program->module, instruction->compute.called);
+    add_called(key, program->module, instruction->compute.called_second);
+    if (instruction->opcode == IR_DYNAMIC_UPDATE_SLICE &&
+        program->values[instruction->operands[0]].offset == program->values[instruction->first_result].offset)
+        text_append_string(key, " in place");
+    if (instruction->compute.shard) text_append_string(key, " of a shard");
     return !event->key.failed;
 }

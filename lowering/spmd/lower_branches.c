@@ -12,23 +12,6 @@ static SbpState read_state(const Lowering *self, int32_t reader) {
     return reader < 0 ? (SbpState){.axis = {SBP_B}} : self->assignment->stored[reader];
 }
 
-static AmStatus lower_parameters(Lowering *self, const PlannedBranch *branch, AmError *error) {
-    Program *program = self->program;
-    program->parameters = ARENA_ARRAY(self->arena, int32_t, branch->leaf_count + 1);
-    if (!program->parameters) return am_fail_memory(error, branch->leaf_count);
-    for (int32_t k = 0; k < branch->leaf_count; k++) {
-        const BranchLeaf *leaf = &branch->leaves[k];
-        bool is_read = leaf->reader >= 0;
-        int32_t value = lower_add_value(self, is_read ? leaf->reader : leaf->parameter, is_read ? 0 : k,
-                                        leaf->shape, read_state(self, leaf->reader));
-        if (self->arena->failed) return am_fail_memory(error, branch->leaf_count);
-        program->values[value].kind = PROGRAM_VALUE_PARAMETER;
-        program->values[value].instruction = -1;
-        program->parameters[k] = value;
-    }
-    return AM_OK;
-}
-
 static AmStatus lower_branch(const Lowering *caller, const PlannedConditional *conditional,
                              const PlannedBranch *branch, Program **region, AmError *error) {
     Lowering self = *caller;
@@ -38,7 +21,19 @@ static AmStatus lower_branch(const Lowering *caller, const PlannedConditional *c
     *roles = (IrRoles){
         .loss = -1, .parameter_count = branch->leaf_count, .output_count = conditional->result_count};
     TRY(lower_begin(&self, roles, branch->computation, error));
-    TRY(lower_parameters(&self, branch, error));
+    Program *program = self.program;
+    program->parameters = ARENA_ARRAY(self.arena, int32_t, branch->leaf_count + 1);
+    if (!program->parameters) return am_fail_memory(error, branch->leaf_count);
+    for (int32_t k = 0; k < branch->leaf_count; k++) {
+        const BranchLeaf *leaf = &branch->leaves[k];
+        bool is_read = leaf->reader >= 0;
+        int32_t value = lower_add_value(&self, is_read ? leaf->reader : leaf->parameter, is_read ? 0 : k,
+                                        leaf->shape, read_state(&self, leaf->reader));
+        if (self.arena->failed) return am_fail_memory(error, branch->leaf_count);
+        program->values[value].kind = PROGRAM_VALUE_PARAMETER;
+        program->values[value].instruction = -1;
+        program->parameters[k] = value;
+    }
     TRY(lower_instructions(&self, branch->computation, error));
     self.program->outputs = ARENA_ARRAY(self.arena, int32_t, conditional->result_count + 1);
     if (!self.program->outputs) return am_fail_memory(error, conditional->result_count);
