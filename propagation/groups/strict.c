@@ -159,24 +159,6 @@ static AmStatus add_group(GroupBuilder *builder, int32_t k, AmError *error) {
     return AM_OK;
 }
 
-/* Tries every candidate; those that meet a conflict are rejected. */
-static AmStatus try_members(GroupBuilder *builder, AmError *error) {
-    if (builder->member_count > MEMBER_LIMIT) {
-        return am_fail(error, AM_ERROR_INPUT, "", "strict groups: more than %d dimensions could be split",
-                       MEMBER_LIMIT);
-    }
-    TRY(index_variables(builder, error));
-    for (int32_t k = 0; k < builder->member_count; k++) {
-        LinkageMember seed = builder->members[k];
-        int32_t conflict = strict_partition(builder->problem, seed.parameter, seed.dimension);
-        if (conflict < 0) TRY(gather_closure(builder, k, error));
-        strict_undo(builder->problem);
-        if (conflict < 0) TRY(add_group(builder, k, error));
-        else reject(builder, seed, conflict, "splitting it leaves this operator without a possible split");
-    }
-    return AM_OK;
-}
-
 /* Groups whose closures hold what another's seed rules out. */
 static AmStatus find_exclusions(GroupBuilder *builder, AmError *error) {
     LinkageGroups *groups = builder->groups;
@@ -241,7 +223,20 @@ AmStatus strict_groups(LinkageGroups **groups, Arena *arena, const PlanContext *
     builder.groups->axis_size = axis_size;
     TRY(strict_build(&builder.problem, arena, context, axis_size, roots, error));
     TRY(list_members(&builder, roots, error));
-    TRY(try_members(&builder, error));
+    /* Tries every candidate; those that meet a conflict are rejected. */
+    if (builder.member_count > MEMBER_LIMIT) {
+        return am_fail(error, AM_ERROR_INPUT, "", "strict groups: more than %d dimensions could be split",
+                       MEMBER_LIMIT);
+    }
+    TRY(index_variables(&builder, error));
+    for (int32_t k = 0; k < builder.member_count; k++) {
+        LinkageMember seed = builder.members[k];
+        int32_t conflict = strict_partition(builder.problem, seed.parameter, seed.dimension);
+        if (conflict < 0) TRY(gather_closure(&builder, k, error));
+        strict_undo(builder.problem);
+        if (conflict < 0) TRY(add_group(&builder, k, error));
+        else reject(&builder, seed, conflict, "splitting it leaves this operator without a possible split");
+    }
     TRY(find_exclusions(&builder, error));
     confirm_best(&builder);
     *groups = builder.groups;

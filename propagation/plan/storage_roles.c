@@ -229,20 +229,6 @@ static void find_derived(StorageRoleFinder *self) {
     }
 }
 
-static void find_reread(const StorageRoleFinder *self) {
-    StorageRoles *result = self->result;
-    for (int32_t i = 0; i < self->rules->entry_count; i++) {
-        if (!self->split_options->live[i] || self->roles->phases[i] != IR_PHASE_RECOMPUTED) continue;
-        for (int32_t k = self->split_options->first_operand[i]; k < self->split_options->first_operand[i + 1];
-             k++) {
-            int32_t operand = self->split_options->operands[k];
-            if (result->role[operand] != STORAGE_WEIGHT || result->is_reread[operand]) continue;
-            result->is_reread[operand] = true;
-            result->reread_count++;
-        }
-    }
-}
-
 AmStatus storage_find_roles(const StorageRoles **roles, Arena *arena, const Rules *rules,
                             const struct SplitOptions *split_options, const IrRoles *module_roles,
                             AmError *error) {
@@ -272,7 +258,16 @@ AmStatus storage_find_roles(const StorageRoles **roles, Arena *arena, const Rule
     find_weights(&self);
     find_gradients(&self);
     find_derived(&self);
-    find_reread(&self);
+    for (int32_t i = 0; i < self.rules->entry_count; i++) {
+        if (!self.split_options->live[i] || self.roles->phases[i] != IR_PHASE_RECOMPUTED) continue;
+        for (int32_t k = self.split_options->first_operand[i]; k < self.split_options->first_operand[i + 1];
+             k++) {
+            int32_t operand = self.split_options->operands[k];
+            if (result->role[operand] != STORAGE_WEIGHT || result->is_reread[operand]) continue;
+            result->is_reread[operand] = true;
+            result->reread_count++;
+        }
+    }
     *roles = result;
     return AM_OK;
 }

@@ -160,26 +160,6 @@ static int32_t node_in_class(const Incremental *self, int32_t instruction, int32
     return -1;
 }
 
-/* Joins all values that hold an array of a loop. */
-static void join_carried(const Incremental *self, int32_t *parent) {
-    const Rules *rules = self->context->rules;
-    for (int32_t l = 0; l < rules->loop_count; l++) {
-        for (int32_t k = 0; k < rules->loops[l].leaf_count; k++) {
-            const LoopLeaf *leaf = &rules->loops[l].leaves[k];
-            int32_t reader = loop_leaf_reader(leaf), others[2] = {leaf->in_condition, leaf->afterwards};
-            for (int32_t o = 0; reader >= 0 && o < 2; o++) {
-                for (int32_t d = 0; others[o] >= 0 && d < leaf->shape->rank; d++) {
-                    int32_t class = classes_of(self->context->classes, rules, reader, d);
-                    int32_t a = node_in_class(self, reader, d, class);
-                    int32_t b = node_in_class(self, others[o], d, class);
-                    if (class >= 0 && a >= 0 && b >= 0)
-                        parent[union_find_root(parent, b)] = union_find_root(parent, a);
-                }
-            }
-        }
-    }
-}
-
 /* Joins what cheap operators tie; parent[] is over nodes. */
 static void join_strands(const Incremental *self, int32_t *parent) {
     const PlanContext *context = self->context;
@@ -230,7 +210,23 @@ static AmStatus build_sets(Incremental *self, Arena *arena, AmError *error) {
     self->classes.set_of = ARENA_ARRAY(arena, int32_t, self->node_count + 1);
     if (arena->failed) return am_fail_memory(error, self->node_count);
     union_find_begin(parent, self->node_count);
-    join_carried(self, parent);
+    /* Joins all values that hold an array of a loop. */
+    const Rules *rules = self->context->rules;
+    for (int32_t l = 0; l < rules->loop_count; l++) {
+        for (int32_t k = 0; k < rules->loops[l].leaf_count; k++) {
+            const LoopLeaf *leaf = &rules->loops[l].leaves[k];
+            int32_t reader = loop_leaf_reader(leaf), others[2] = {leaf->in_condition, leaf->afterwards};
+            for (int32_t o = 0; reader >= 0 && o < 2; o++) {
+                for (int32_t d = 0; others[o] >= 0 && d < leaf->shape->rank; d++) {
+                    int32_t class = classes_of(self->context->classes, rules, reader, d);
+                    int32_t a = node_in_class(self, reader, d, class);
+                    int32_t b = node_in_class(self, others[o], d, class);
+                    if (class >= 0 && a >= 0 && b >= 0)
+                        parent[union_find_root(parent, b)] = union_find_root(parent, a);
+                }
+            }
+        }
+    }
     join_strands(self, parent);
     self->classes.count = self->context->classes->count;
     for (int32_t node = 0; node < self->node_count; node++) {

@@ -86,25 +86,6 @@ static AmStatus fail_word(const PropagationPin *pin, AmError *error) {
                    pin_label(label, pin), word, hint);
 }
 
-/* Checks the argument of a hint on a scope. */
-static AmStatus check_argument(const PropagationPin *pin, AmError *error) {
-    char label[PIN_LABEL_BYTES], text[PIN_ARGUMENT_BYTES];
-    PinKind kind = pin_kind(pin);
-    const char *expected = NULL;
-    if (kind == PIN_SHARDING && strchr(pin->sharding, '(')) return fail_word(pin, error);
-    bool has_argument = pin_argument(text, pin)[0] != '\0', is_positive = pin_number(pin) > 0;
-    if (kind == PIN_REPLICATE && strchr(pin->sharding, '(') && !is_positive)
-        expected = "replicate or replicate(DEVICES)";
-    if (kind == PIN_SPLIT && (!has_argument || pin_number(pin) == 0))
-        expected = "split(AXIS) or split(DEVICES)";
-    if (kind == PIN_SCOPE_SHARDING && !has_argument) expected = "sharding(-,AXIS), a - or AXIS per dimension";
-    if (kind == PIN_VALUE && !has_argument) expected = "value(-,AXIS), a - or AXIS per dimension";
-    if (kind == PIN_STAGE && pin_number(pin) < 0) expected = "stage(N), from 0 on";
-    if (kind == PIN_DEVICES && !has_argument) expected = "devices(TYPE) or devices(FIRST-LAST)";
-    if (!expected) return AM_OK;
-    return am_fail(error, AM_ERROR_USAGE, "", "%s: expected %s", pin_label(label, pin), expected);
-}
-
 AmStatus propagation_parse_pin(PropagationPin *pin, Arena *arena, const char *text, AmError *error) {
     const char *equals = strrchr(text, '=');
     if (!equals || equals == text || equals[1] == '\0') {
@@ -117,7 +98,22 @@ AmStatus propagation_parse_pin(PropagationPin *pin, Arena *arena, const char *te
     pin->sharding = arena_copy_bytes(arena, equals + is_bracketed, length - 2 * (size_t)is_bracketed);
     pin->file = pin->place = NULL;
     if (arena->failed) return am_fail_memory(error, (int64_t)strlen(text));
-    return check_argument(pin, error);
+    /* Checks the argument of a hint on a scope. */
+    char label[PIN_LABEL_BYTES], argument[PIN_ARGUMENT_BYTES];
+    PinKind kind = pin_kind(pin);
+    const char *expected = NULL;
+    if (kind == PIN_SHARDING && strchr(pin->sharding, '(')) return fail_word(pin, error);
+    bool has_argument = pin_argument(argument, pin)[0] != '\0', is_positive = pin_number(pin) > 0;
+    if (kind == PIN_REPLICATE && strchr(pin->sharding, '(') && !is_positive)
+        expected = "replicate or replicate(DEVICES)";
+    if (kind == PIN_SPLIT && (!has_argument || pin_number(pin) == 0))
+        expected = "split(AXIS) or split(DEVICES)";
+    if (kind == PIN_SCOPE_SHARDING && !has_argument) expected = "sharding(-,AXIS), a - or AXIS per dimension";
+    if (kind == PIN_VALUE && !has_argument) expected = "value(-,AXIS), a - or AXIS per dimension";
+    if (kind == PIN_STAGE && pin_number(pin) < 0) expected = "stage(N), from 0 on";
+    if (kind == PIN_DEVICES && !has_argument) expected = "devices(TYPE) or devices(FIRST-LAST)";
+    if (!expected) return AM_OK;
+    return am_fail(error, AM_ERROR_USAGE, "", "%s: expected %s", pin_label(label, pin), expected);
 }
 
 static int32_t find_axis(const Mesh *mesh, const char *name, size_t length) {

@@ -86,18 +86,6 @@ typedef struct RuleRoom {
     int64_t *extent; /* [the most slots of any rule] */
 } RuleRoom;
 
-static AmStatus make_room(RuleRoom *room, const Rules *rules, Arena *arena, AmError *error) {
-    int32_t factors = 1, slots = 1;
-    for (int32_t i = 0; i < rules->count; i++) {
-        const FactorRule *rule = &rules->rules[i];
-        if (rule->factor_count > factors) factors = rule->factor_count;
-        if (rule->operand_count + rule->result_count > slots)
-            slots = rule->operand_count + rule->result_count;
-    }
-    *room = (RuleRoom){ARENA_ARRAY(arena, Factor, factors), ARENA_ARRAY(arena, int64_t, slots)};
-    return arena->failed ? am_fail_memory(error, factors) : AM_OK;
-}
-
 static void share_factors(ArrayTable *self, const Rules *rules, int32_t i, const RuleRoom *room) {
     FactorRule *rule = &rules->rules[i];
     int32_t slots = rule->operand_count + rule->result_count;
@@ -122,7 +110,15 @@ static void share_factors(ArrayTable *self, const Rules *rules, int32_t i, const
 AmStatus rules_share(Rules *rules, IrModule *canonical, Arena *arena, AmError *error) {
     ArrayTable of_module = {.arena = &canonical->arena}, of_rules = {.arena = arena};
     RuleRoom room;
-    TRY(make_room(&room, rules, arena, error));
+    int32_t factors = 1, slots = 1;
+    for (int32_t i = 0; i < rules->count; i++) {
+        const FactorRule *rule = &rules->rules[i];
+        if (rule->factor_count > factors) factors = rule->factor_count;
+        if (rule->operand_count + rule->result_count > slots)
+            slots = rule->operand_count + rule->result_count;
+    }
+    room = (RuleRoom){ARENA_ARRAY(arena, Factor, factors), ARENA_ARRAY(arena, int64_t, slots)};
+    if (arena->failed) return am_fail_memory(error, factors);
     for (int32_t i = 0; i < rules->count && !arena->failed && !canonical->arena.failed; i++) {
         IrInstruction *instruction = &canonical->instructions[i];
         IrShape *shape = &instruction->shape;

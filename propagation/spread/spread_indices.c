@@ -91,19 +91,6 @@ static void find_counting(const Spread *self, IndexedDimensions *indexing, int32
     }
 }
 
-/* Fills slice_sizes of a scatter from its updates. */
-static void find_slice_sizes(const IndexedDimensions *self, int64_t *sizes) {
-    const IrGather *gather = self->gather;
-    int32_t offset = 0;
-    for (int32_t d = 0; d < self->operand->rank; d++) {
-        bool is_inside = !int_list_contains(gather->collapsed_dimensions, gather->collapsed_count, d) &&
-                         !int_list_contains(gather->operand_batching, gather->batching_count, d);
-        sizes[d] = 1;
-        if (is_inside && offset < gather->offset_count)
-            sizes[d] = self->slices->dimensions[gather->offset_dimensions[offset++]];
-    }
-}
-
 static IndexedDimensions read_indexing(const Spread *self, const IrInstruction *instruction, int32_t slices) {
     bool is_gather = instruction->opcode == IR_GATHER;
     int32_t indices = instruction->operands[is_gather ? 1 : instruction->operand_count / 2];
@@ -121,7 +108,15 @@ static IndexedDimensions read_indexing(const Spread *self, const IrInstruction *
         while (int_list_contains(gather->offset_dimensions, gather->offset_count, slice)) slice++;
         indexing.indices_to_slices[d] = slice++;
     }
-    find_slice_sizes(&indexing, sizes);
+    /* Fills slice_sizes of a scatter from its updates. */
+    int32_t place = 0;
+    for (int32_t d = 0; d < indexing.operand->rank; d++) {
+        bool is_inside = !int_list_contains(gather->collapsed_dimensions, gather->collapsed_count, d) &&
+                         !int_list_contains(gather->operand_batching, gather->batching_count, d);
+        sizes[d] = 1;
+        if (is_inside && place < gather->offset_count)
+            sizes[d] = indexing.slices->dimensions[gather->offset_dimensions[place++]];
+    }
     for (int32_t d = 0; d < indexing.operand->rank; d++) {
         if (int_list_contains(gather->collapsed_dimensions, gather->collapsed_count, d) ||
             int_list_contains(gather->operand_batching, gather->batching_count, d) ||

@@ -275,18 +275,6 @@ static void seed_rest(Seeder *self) {
 
 /* ---- all planned computations ---- */
 
-static void seed_loops(Seeder *self, StageSet *stages) {
-    const Rules *rules = self->rules;
-    for (int32_t i = 0; i < self->count; i++)
-        stages[i] = is_computed(self, i) && self->at[i] >= 0 ? stage_bit(self->at[i]) : 0;
-    for (int32_t k = 0; k < rules->loop_count; k++) {
-        const PlannedLoop *loop = &rules->loops[k];
-        const IrComputation *body = &self->module->computations[loop->body];
-        for (int32_t i = body->first; i < body->first + body->count; i++)
-            if (is_computed(self, i)) stages[i] = stages[loop->instruction];
-    }
-}
-
 AmStatus stages_seed(StageSeeds *seeds, Arena *arena, const PlanContext *context, const Plan *plan,
                      AmError *error) {
     const Rules *rules = context->rules;
@@ -321,6 +309,13 @@ AmStatus stages_seed(StageSeeds *seeds, Arena *arena, const PlanContext *context
     find_available(&self);
     find_weights(&self);
     seed_rest(&self);
-    seed_loops(&self, seeds->held);
+    for (int32_t i = 0; i < self.count; i++)
+        seeds->held[i] = is_computed(&self, i) && self.at[i] >= 0 ? stage_bit(self.at[i]) : 0;
+    for (int32_t k = 0; k < rules->loop_count; k++) {
+        const PlannedLoop *loop = &rules->loops[k];
+        const IrComputation *body = &self.module->computations[loop->body];
+        for (int32_t i = body->first; i < body->first + body->count; i++)
+            if (is_computed(&self, i)) seeds->held[i] = seeds->held[loop->instruction];
+    }
     return AM_OK;
 }
