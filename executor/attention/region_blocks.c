@@ -55,20 +55,6 @@ static bool may_divide(const RegionBlocks *self, int32_t label, bool *after) {
     return true;
 }
 
-/* Marks what outputs need as part of the block, the rest as unused. */
-static void find_used(RegionBlocks *self) {
-    const Program *region = self->region;
-    for (int32_t k = 0; k < region->roles->output_count; k++)
-        if (self->producer[region->outputs[k]] >= 0)
-            self->stage[self->producer[region->outputs[k]]] = REGION_BLOCK;
-    for (int32_t i = region->instruction_count - 1; i >= 0; i--) {
-        const ProgramInstruction *instruction = &region->instructions[i];
-        for (int32_t k = 0; k < instruction->operand_count && self->stage[i] != REGION_UNUSED; k++)
-            if (self->producer[instruction->operands[k]] >= 0)
-                self->stage[self->producer[instruction->operands[k]]] = REGION_BLOCK;
-    }
-}
-
 /* Returns whether a dot depends on the result of instruction i; `reached` [value] is work space. */
 static bool feeds_dot(const RegionBlocks *self, int32_t i, bool *reached) {
     const Program *region = self->region;
@@ -200,19 +186,6 @@ static AmStatus find_stage(RegionBlocks *self, int32_t i, AmError *error) {
     return AM_OK;
 }
 
-/* Units write different elements: an output has every label that is not summed. */
-static AmStatus check_outputs(const RegionBlocks *self, AmError *error) {
-    const Program *region = self->region;
-    for (int32_t k = 0; k < region->roles->output_count; k++) {
-        if (self->producer[region->outputs[k]] < 0) return region_refuse("an output is a parameter", error);
-        for (int32_t l = 0; l < self->labels.count; l++)
-            if (self->is_divided[l] && !self->is_summed[l] &&
-                !region_labels_has(&self->labels, region->outputs[k], l))
-                return region_refuse("an output lacks a divided dimension", error);
-    }
-    return AM_OK;
-}
-
 AmStatus region_blocks_find(RegionBlocks *blocks, Arena *arena, const Program *region, bool joins,
                             AmError *error) {
     *blocks = (RegionBlocks){.region = region};
@@ -230,9 +203,26 @@ AmStatus region_blocks_find(RegionBlocks *blocks, Arena *arena, const Program *r
     for (int32_t v = 0; v < region->value_count; v++) blocks->producer[v] = -1;
     for (int32_t i = 0; i < region->instruction_count; i++)
         blocks->producer[region->instructions[i].first_result] = i;
-    find_used(blocks);
+    /* Marks what outputs need as part of the block, the rest as unused. */
+    for (int32_t k = 0; k < region->roles->output_count; k++)
+        if (blocks->producer[region->outputs[k]] >= 0)
+            blocks->stage[blocks->producer[region->outputs[k]]] = REGION_BLOCK;
+    for (int32_t i = region->instruction_count - 1; i >= 0; i--) {
+        const ProgramInstruction *instruction = &region->instructions[i];
+        for (int32_t k = 0; k < instruction->operand_count && blocks->stage[i] != REGION_UNUSED; k++)
+            if (blocks->producer[instruction->operands[k]] >= 0)
+                blocks->stage[blocks->producer[instruction->operands[k]]] = REGION_BLOCK;
+    }
     TRY(divide_scores(blocks, arena, joins, error));
     for (int32_t i = 0; i < region->instruction_count; i++)
         if (blocks->stage[i] != REGION_UNUSED) TRY(find_stage(blocks, i, error));
-    return check_outputs(blocks, error);
+    /* Units write different elements: an output has every label that is not summed. */
+    for (int32_t k = 0; k < region->roles->output_count; k++) {
+        if (blocks->producer[region->outputs[k]] < 0) return region_refuse("an output is a parameter", error);
+        for (int32_t l = 0; l < blocks->labels.count; l++)
+            if (blocks->is_divided[l] && !blocks->is_summed[l] &&
+                !region_labels_has(&blocks->labels, region->outputs[k], l))
+                return region_refuse("an output lacks a divided dimension", error);
+    }
+    return AM_OK;
 }

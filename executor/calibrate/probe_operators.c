@@ -411,18 +411,6 @@ static AmStatus open_bench(Bench *bench, const Program *between, int32_t ranks, 
     return AM_OK;
 }
 
-static void close_bench(Bench *bench) {
-    for (int32_t k = 0; bench && k < bench->ranks; k++) {
-        Station *station = &bench->stations[k];
-        if (station->memory) kernels_cpu.release(station->device, station->memory);
-        if (station->device) kernels_cpu.close(station->device);
-        probe_walk_close(&station->walk);
-        arena_free(&station->arena);
-    }
-    if (bench && bench->ranks > 0) let_go(bench);
-    free(bench);
-}
-
 AmStatus probe_operators(json_t **operators, int32_t ranks, int32_t threads, double end,
                          const ProbePace *pace, const ProbeListener *listener, AmError *error) {
     int products = openblas_get_num_threads();
@@ -444,7 +432,15 @@ AmStatus probe_operators(json_t **operators, int32_t ranks, int32_t threads, dou
         if (curve) json_object_set_new(*operators, probe_classes[k].name, curve);
     }
     openblas_set_num_threads(products);
-    close_bench(bench);
+    for (int32_t k = 0; bench && k < bench->ranks; k++) {
+        Station *station = &bench->stations[k];
+        if (station->memory) kernels_cpu.release(station->device, station->memory);
+        if (station->device) kernels_cpu.close(station->device);
+        probe_walk_close(&station->walk);
+        arena_free(&station->arena);
+    }
+    if (bench && bench->ranks > 0) let_go(bench);
+    free(bench);
     module_close(&between);
     return status;
 }

@@ -65,22 +65,6 @@ AmStatus checkpoint_write_files(const CheckpointWriter *writer, const Checkpoint
     return disk_sync_directory(writer->calls, directory, error);
 }
 
-/* Checks that the folder has the files of other processes: on a disk that is not shared, a folder of the
- * same name lacks them. */
-static AmStatus check_present(const CheckpointManifest *manifest, const char *directory, Arena *arena,
-                              AmError *error) {
-    for (int32_t f = 0; f < manifest->file_count; f++) {
-        struct stat facts;
-        const char *path = arena_format(arena, "%s/%s", directory, manifest->files[f].name);
-        if (!path) return am_fail_memory(error, 64);
-        if (lstat(path, &facts) != 0 || !S_ISREG(facts.st_mode) || facts.st_size != manifest->files[f].bytes)
-            return am_fail(
-                error, AM_ERROR_RUNTIME, path,
-                "is not where process 0 can read it: all processes need the same checkpoint folder");
-    }
-    return AM_OK;
-}
-
 /* Removes the checkpoint of `step` from the list, then from the disk. */
 static AmStatus remove_step(const CheckpointWriter *writer, int64_t step, Arena *arena, AmError *error) {
     const char *path = checkpoint_directory(arena, writer->folder, step, "");
@@ -99,7 +83,18 @@ AmStatus checkpoint_commit(const CheckpointWriter *writer, const CheckpointManif
     const char *path = checkpoint_directory(arena, writer->folder, manifest->step, "");
     const char *list = arena_format(arena, "%s/%s", part ? part : "", CHECKPOINT_MANIFEST);
     if (arena->failed) return am_fail_memory(error, 64);
-    TRY(check_present(manifest, part, arena, error));
+    /* Checks that the folder has the files of other processes: on a disk that is not shared, a folder of the
+     * same name lacks them. */
+    for (int32_t f = 0; f < manifest->file_count; f++) {
+        struct stat of_file;
+        const char *file = arena_format(arena, "%s/%s", part, manifest->files[f].name);
+        if (!file) return am_fail_memory(error, 64);
+        if (lstat(file, &of_file) != 0 || !S_ISREG(of_file.st_mode) ||
+            of_file.st_size != manifest->files[f].bytes)
+            return am_fail(
+                error, AM_ERROR_RUNTIME, file,
+                "is not where process 0 can read it: all processes need the same checkpoint folder");
+    }
     AmStatus status = checkpoint_manifest_print(&text, manifest, error);
     if (status == AM_OK)
         status = disk_write_file(writer->calls, list, text.data, (int64_t)text.length, error);

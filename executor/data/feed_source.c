@@ -103,26 +103,6 @@ static AmStatus find_token_parameters(FeedFile *file, const FeedSource *source, 
                               : "several data parameters of integers that could take them");
 }
 
-/* Tokens fit a parameter of integers whose last dimension is the length of a window. */
-static AmStatus check_token_parameters(const FeedFile *file, const FeedSource *source, AmError *error) {
-    const int32_t both[2] = {file->inputs, file->targets};
-    for (int k = 0; k < 2; k++) {
-        if (both[k] < 0) continue;
-        const IrShape *shape = shape_of(source, both[k]);
-        if (!dtype_is_integer(shape->type) || dtype_bits(shape->type) < 8 || shape->rank < 1 ||
-            ir_shape_elements(shape) == 0)
-            return am_fail(error, AM_ERROR_INPUT, file->path,
-                           "holds tokens, which '%s' cannot take: expected integers of one dimension or more",
-                           source->context->roles->parameters[both[k]].path);
-    }
-    if (file->targets < 0 || same_shape(shape_of(source, file->inputs), shape_of(source, file->targets)))
-        return AM_OK;
-    return am_fail(error, AM_ERROR_INPUT, file->path,
-                   "'%s' and '%s' have different shapes: expected the same",
-                   source->context->roles->parameters[file->inputs].path,
-                   source->context->roles->parameters[file->targets].path);
-}
-
 /* Returns whether a .npy of one row of integers feeds a parameter of more dimensions with tokens. */
 static bool is_token_row(const FeedFile *file, const FeedSource *source) {
     const ArrayEntry *entry = file->arrays.entries;
@@ -151,7 +131,23 @@ static AmStatus open_data(FeedFile *file, const FeedSource *source, const char *
                        "holds %d arrays: expected one for the parameter named", file->arrays.count);
     }
     if (file->inputs < 0) TRY(find_token_parameters(file, source, error));
-    return check_token_parameters(file, source, error);
+    /* Tokens fit a parameter of integers whose last dimension is the length of a window. */
+    const int32_t both[2] = {file->inputs, file->targets};
+    for (int k = 0; k < 2; k++) {
+        if (both[k] < 0) continue;
+        const IrShape *shape = shape_of(source, both[k]);
+        if (!dtype_is_integer(shape->type) || dtype_bits(shape->type) < 8 || shape->rank < 1 ||
+            ir_shape_elements(shape) == 0)
+            return am_fail(error, AM_ERROR_INPUT, file->path,
+                           "holds tokens, which '%s' cannot take: expected integers of one dimension or more",
+                           source->context->roles->parameters[both[k]].path);
+    }
+    if (file->targets < 0 || same_shape(shape_of(source, file->inputs), shape_of(source, file->targets)))
+        return AM_OK;
+    return am_fail(error, AM_ERROR_INPUT, file->path,
+                   "'%s' and '%s' have different shapes: expected the same",
+                   source->context->roles->parameters[file->inputs].path,
+                   source->context->roles->parameters[file->targets].path);
 }
 
 /* Arrays that no parameter is named by. */

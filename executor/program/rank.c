@@ -33,8 +33,13 @@ static AmStatus describe_shard(RankShard *shard, const Rank *rank, int32_t value
     return AM_OK;
 }
 
-static AmStatus describe_shards(Rank *rank, AmError *error) {
-    const Program *program = rank->program;
+AmStatus rank_open(Rank *rank, KernelDevice *device, Comm *comm, Program *program, AmError *error) {
+    int64_t largest = 1;
+    rank->device = device;
+    rank->comm = comm;
+    rank->program = program;
+    program_find_iotas(program);
+    TRY(executable_prepare(&rank->ready, &rank->arena, device, comm, program, false, error));
     const IrRoles *roles = program->roles;
     rank->parameters = ARENA_ARRAY(&rank->arena, RankShard, roles->parameter_count + 1);
     rank->outputs = ARENA_ARRAY(&rank->arena, RankShard, roles->output_count + 1);
@@ -47,17 +52,6 @@ static AmStatus describe_shards(Rank *rank, AmError *error) {
         const IrShape *global = &program->module->instructions[roles->outputs[k]].shape;
         TRY(describe_shard(&rank->outputs[k], rank, program->outputs[k], global, error));
     }
-    return AM_OK;
-}
-
-AmStatus rank_open(Rank *rank, KernelDevice *device, Comm *comm, Program *program, AmError *error) {
-    int64_t largest = 1;
-    rank->device = device;
-    rank->comm = comm;
-    rank->program = program;
-    program_find_iotas(program);
-    TRY(executable_prepare(&rank->ready, &rank->arena, device, comm, program, false, error));
-    TRY(describe_shards(rank, error));
     rank->scratch_bytes =
         kernel_align(rank->ready->scratch_bytes) + kernel_align(rank->ready->comm_scratch_bytes);
     rank->memory_bytes = kernel_align(program->allocation.bytes) + rank->scratch_bytes;

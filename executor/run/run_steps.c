@@ -199,20 +199,6 @@ static void release_others(void *user) {
     run->comms[0].back_end->abort(&run->comms[0]);
 }
 
-/* The failure that started it: that of the processes, where it is known, else one
- * that is not "stopped because another failed", if there is one. A lack of memory stays an internal error. */
-static AmStatus first_failure(const Run *run, const RankThread *threads, AmError *error) {
-    const RankThread *failed = NULL;
-    for (int32_t r = 0; r < run->rank_count; r++) {
-        if (threads[r].status == AM_OK) continue;
-        if (!failed || strstr(failed->error.text, "because another")) failed = &threads[r];
-    }
-    if (!failed) return AM_OK;
-    if (run->processes) TRY(process_group_check(run->processes, error));
-    AmStatus code = failed->status == AM_ERROR_INTERNAL ? AM_ERROR_INTERNAL : AM_ERROR_RUNTIME;
-    return am_fail(error, code, "", "rank %d: %s", run->first + (int)(failed - threads), failed->error.text);
-}
-
 AmStatus run_open_schedule(Run *run, AmError *error) {
     ScheduleOptions options = {.ranks = run->ranks,
                                .rank_count = run->rank_count,
@@ -247,5 +233,15 @@ AmStatus run_all_ranks(Run *run, AmError *error) {
     run_rank(&threads[0]);
     for (int32_t r = 1; r < started; r++) pthread_join(threads[r].thread, NULL);
     if (run->processes) process_group_on_failure(run->processes, NULL, NULL);
-    return first_failure(run, threads, error);
+    /* The failure that started it: that of the processes, where it is known, else one that is not "stopped
+     * because another failed", if there is one. A lack of memory stays an internal error. */
+    const RankThread *failed = NULL;
+    for (int32_t r = 0; r < run->rank_count; r++) {
+        if (threads[r].status == AM_OK) continue;
+        if (!failed || strstr(failed->error.text, "because another")) failed = &threads[r];
+    }
+    if (!failed) return AM_OK;
+    if (run->processes) TRY(process_group_check(run->processes, error));
+    AmStatus code = failed->status == AM_ERROR_INTERNAL ? AM_ERROR_INTERNAL : AM_ERROR_RUNTIME;
+    return am_fail(error, code, "", "rank %d: %s", run->first + (int)(failed - threads), failed->error.text);
 }

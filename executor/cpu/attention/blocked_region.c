@@ -213,19 +213,6 @@ static AmStatus build_parts(RegionKernel *kernel, Arena *arena, AmError *error) 
     return AM_OK;
 }
 
-/* Finds the bytes of accumulators, and of values that are computed before the blocks. */
-static void find_arrays(RegionKernel *kernel) {
-    const PartProgram *const parts[] = {&kernel->before, &kernel->after[FULL_BLOCK]};
-    for (size_t p = 0; p < 2; p++) {
-        const RegionPart *part = &parts[p]->part;
-        const RegionLink *links = p == 0 ? part->outputs : part->inputs;
-        for (int32_t k = 0; k < (p == 0 ? part->output_count : part->input_count); k++)
-            if (links[k].place == (p == 0 ? REGION_MADE_BEFORE : REGION_ACCUMULATOR))
-                kernel->array_bytes[links[k].value] =
-                    ir_shape_bytes(&part->program->values[links[k].own].shape);
-    }
-}
-
 static AmStatus prepare_region(KernelCall *call, RegionKernel *kernel, Arena *arena, AmError *error) {
     const Program *region = call->instruction->regions.programs[0];
     RegionBlocks *blocks = &kernel->blocks;
@@ -253,7 +240,16 @@ static AmStatus prepare_region(KernelCall *call, RegionKernel *kernel, Arena *ar
     kernel->array_bytes = ARENA_ARRAY(arena, int64_t, region->value_count + 1);
     if (arena->failed) return am_fail_memory(error, region->value_count * 16);
     TRY(build_parts(kernel, arena, error));
-    find_arrays(kernel);
+    /* The bytes of accumulators, and of values that are computed before the blocks. */
+    const PartProgram *const programs[] = {&kernel->before, &kernel->after[FULL_BLOCK]};
+    for (size_t p = 0; p < 2; p++) {
+        const RegionPart *part = &programs[p]->part;
+        const RegionLink *links = p == 0 ? part->outputs : part->inputs;
+        for (int32_t k = 0; k < (p == 0 ? part->output_count : part->input_count); k++)
+            if (links[k].place == (p == 0 ? REGION_MADE_BEFORE : REGION_ACCUMULATOR))
+                kernel->array_bytes[links[k].value] =
+                    ir_shape_bytes(&part->program->values[links[k].own].shape);
+    }
     plan_memory(kernel);
     for (int32_t v = 0; v < region->value_count; v++)
         elements += (double)ir_shape_elements(&region->values[v].shape);

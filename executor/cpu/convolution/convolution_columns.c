@@ -259,18 +259,6 @@ static int32_t spatial_of(const int64_t *spatial, int32_t count, int64_t dimensi
     return NO_SPATIAL;
 }
 
-static void describe_rows(Columns *plan, const IrConvolution *form, const IrShape *output) {
-    int64_t strides[IR_MAX_RANK];
-    strided_row_major(strides, output->dimensions, output->rank);
-    for (int32_t d = 0; d < output->rank; d++) {
-        if (d == form->output_feature) continue;
-        int32_t n = plan->row_rank++;
-        plan->row_spatial[n] = spatial_of(form->output_spatial, form->spatial_count, d);
-        plan->row_sizes[n] = output->dimensions[d];
-        plan->row_strides[n] = strides[d];
-    }
-}
-
 static void describe_depth(Columns *plan, const IrConvolution *form, const IrShape *weights) {
     int64_t strides[IR_MAX_RANK];
     strided_row_major(strides, weights->dimensions, weights->rank);
@@ -291,7 +279,15 @@ static AmStatus prepare_columns(ConvolutionKernel *kernel, KernelCall *call, Are
     const IrShape *output = call->result_shapes[0];
     Columns *plan = ARENA_ARRAY(arena, Columns, 1);
     if (!plan) return am_fail_memory(error, (int64_t)sizeof *plan);
-    describe_rows(plan, kernel->form, output);
+    int64_t strides[IR_MAX_RANK];
+    strided_row_major(strides, output->dimensions, output->rank);
+    for (int32_t d = 0; d < output->rank; d++) {
+        if (d == kernel->form->output_feature) continue;
+        int32_t n = plan->row_rank++;
+        plan->row_spatial[n] = spatial_of(kernel->form->output_spatial, kernel->form->spatial_count, d);
+        plan->row_sizes[n] = output->dimensions[d];
+        plan->row_strides[n] = strides[d];
+    }
     describe_depth(plan, kernel->form, call->operand_shapes[1]);
     int32_t last_row = plan->row_rank - 1, last_depth = plan->depth_rank - 1;
     bool feature_last = plan->depth_spatial[last_depth] == NO_SPATIAL;

@@ -474,22 +474,6 @@ static AmStatus list_phases(const ConvolutionKernel *kernel, Indirect *plan, Are
     return AM_OK;
 }
 
-/* Rows that are worked on together: few where all panels stay in the cache, many where they pass by. */
-static void plan_blocks(const ConvolutionKernel *kernel, Indirect *plan, int32_t members) {
-    int64_t row_bytes = kernel->features * (int64_t)sizeof(float);
-    bool panels_stay = plan->group_packed * (int64_t)sizeof(float) <= PANELS_BYTES;
-    int64_t rows = panels_stay ? ROWS_GRAIN : ROWS_BYTES / (row_bytes + 1) / ROWS_GRAIN * ROWS_GRAIN;
-    int64_t fair = kernel->rows / members / plan->phase_count / ROWS_GRAIN * ROWS_GRAIN;
-    if (rows > fair) rows = fair;
-    if (rows > MOST_ROWS) rows = MOST_ROWS;
-    if (rows < ROWS_GRAIN) rows = ROWS_GRAIN;
-    plan->rows_block = rows;
-    for (int32_t p = 0; p < plan->phase_count; p++) {
-        plan->phases[p].first_block = plan->blocks;
-        plan->blocks += (plan->phases[p].rows + rows - 1) / rows;
-    }
-}
-
 /* Joins all positions of all examples to rows of one matrix, without a window and if they have one order on
  * both sides. */
 static void join_places(ConvolutionKernel *kernel) {
@@ -527,7 +511,19 @@ static AmStatus prepare_indirect(ConvolutionKernel *kernel, KernelCall *call, Ar
                          kernel->features * plan->window_cells;
     plan_image(kernel, call, plan);
     TRY(list_phases(kernel, plan, arena, error));
-    plan_blocks(kernel, plan, team_size(call->device));
+    /* Rows that are worked on together: few where all panels stay in the cache, many where they pass by. */
+    int64_t row_bytes = kernel->features * (int64_t)sizeof(float);
+    bool panels_stay = plan->group_packed * (int64_t)sizeof(float) <= PANELS_BYTES;
+    int64_t rows = panels_stay ? ROWS_GRAIN : ROWS_BYTES / (row_bytes + 1) / ROWS_GRAIN * ROWS_GRAIN;
+    int64_t fair = kernel->rows / team_size(call->device) / plan->phase_count / ROWS_GRAIN * ROWS_GRAIN;
+    if (rows > fair) rows = fair;
+    if (rows > MOST_ROWS) rows = MOST_ROWS;
+    if (rows < ROWS_GRAIN) rows = ROWS_GRAIN;
+    plan->rows_block = rows;
+    for (int32_t p = 0; p < plan->phase_count; p++) {
+        plan->phases[p].first_block = plan->blocks;
+        plan->blocks += (plan->phases[p].rows + rows - 1) / rows;
+    }
     plan->packed_at = convolution_reserve(call, kernel->groups * plan->group_packed * word);
     plan->zeros_at = convolution_reserve(call, plan->feature_block * word);
     if (plan->is_padded)

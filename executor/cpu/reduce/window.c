@@ -76,26 +76,6 @@ static AmStatus build_pair(ElementProgram **program, KernelCall *call, Arena *ar
     return AM_OK;
 }
 
-/* Builds the operator of a variadic reduce-window: current values of all inputs, then the window's
- * elements. */
-static AmStatus build_combine(WindowKernel *kernel, KernelCall *call, Arena *arena, AmError *error) {
-    static const char reason[] = "its computation is not of two elements of every input";
-    int32_t count = call->result_count;
-    TRY(element_program_from_computation(&kernel->combine, arena, call->program->module,
-                                         call->instruction->compute.called, error));
-    if (element_program_inputs(kernel->combine) != 2 * count ||
-        element_program_outputs(kernel->combine) != count)
-        return kernel_call_refuse(call, reason, error);
-    for (int32_t k = 0; k < count; k++) {
-        Dtype type = call->operand_shapes[k]->type;
-        if (element_program_input_type(kernel->combine, k) != type ||
-            element_program_input_type(kernel->combine, count + k) != type ||
-            element_program_output_type(kernel->combine, k) != type)
-            return kernel_call_refuse(call, reason, error);
-    }
-    return AM_OK;
-}
-
 /* Elements first .. first + n of the run at `out_at`, with those at `at`, or with padding where it is -1. */
 static void combine_cell(const KernelCall *call, int64_t out_at, int64_t at, int64_t n) {
     const WindowKernel *kernel = call->compiled;
@@ -147,7 +127,22 @@ AmStatus cpu_prepare_reduce_window(KernelCall *call, Arena *arena, AmError *erro
     if (attributes->window_count != input->rank || call->operand_count != 2 * call->result_count)
         return kernel_call_refuse(call, "only with a window over all dimensions", error);
     describe_windows(kernel, call, input, call->result_shapes[0]);
-    TRY(build_combine(kernel, call, arena, error));
+    /* The operator of a variadic reduce-window takes current values of all inputs, then the window's
+     * elements. */
+    static const char reason[] = "its computation is not of two elements of every input";
+    int32_t count = call->result_count;
+    TRY(element_program_from_computation(&kernel->combine, arena, call->program->module,
+                                         call->instruction->compute.called, error));
+    if (element_program_inputs(kernel->combine) != 2 * count ||
+        element_program_outputs(kernel->combine) != count)
+        return kernel_call_refuse(call, reason, error);
+    for (int32_t k = 0; k < count; k++) {
+        Dtype type = call->operand_shapes[k]->type;
+        if (element_program_input_type(kernel->combine, k) != type ||
+            element_program_input_type(kernel->combine, count + k) != type ||
+            element_program_output_type(kernel->combine, k) != type)
+            return kernel_call_refuse(call, reason, error);
+    }
     kernel->addresses_at = kernel_align(element_program_scratch(kernel->combine));
     kernel->current_at =
         kernel->addresses_at + kernel_align(3 * (int64_t)sizeof(void *) * call->result_count);

@@ -149,24 +149,6 @@ static void append_combinations(Text *out, const CudaFold *fold, const char *ind
     }
 }
 
-/* Appends types, shared memory, and the result and lane of this thread. */
-static void append_block(Text *out, const CudaFold *fold) {
-    text_append(out, "    typedef %s Scalar64;\n", scalar64_type(fold->kind));
-    for (int32_t k = 0; k < fold->value_count && fold->lanes > 1; k++)
-        text_append(out, "    __shared__ Scalar64 partial%d[%d];\n", k, CUDA_THREADS);
-    const char *within = fold->by_columns ? "%" : "/", *lane = fold->by_columns ? "/" : "%";
-    long long step = (long long)(fold->by_columns ? fold->columns : fold->lanes);
-    text_append(out, "    const u32 t = threadIdx.x, lane = t %s %lldu;\n", lane, step);
-    if (fold->parts > 1)
-        text_append(out, "    const %s part = blockIdx.x / %lld%s, block = blockIdx.x %% %lld%s;\n",
-                    fold->index, (long long)blocks_of(fold), fold->suffix, (long long)blocks_of(fold),
-                    fold->suffix);
-    text_append(out, "    const %s result = (%s)%s * %lld + t %s %lldu;\n", fold->index, fold->index,
-                fold->parts > 1 ? "block" : "blockIdx.x", (long long)fold->columns, within, step);
-    for (int32_t k = 0; k < fold->value_count; k++)
-        text_append(out, "    Scalar64 value%d = %s;\n", k, operators[operator_row(fold)].neutral);
-}
-
 /* Appends the fold of a lane's share of the elements of a result below `end`. */
 static void append_share(Text *out, const CudaFold *fold, const char *end) {
     const char *suffix = fold->suffix;
@@ -237,7 +219,21 @@ static AmStatus launch(CudaSource *source, Arena *arena, const KernelCall *call,
                        const char *kind, const char *finish, AmError *error) {
     Text body = {0};
     cuda_append_signature(&body, call, source, "void", false);
-    append_block(&body, fold);
+    /* Appends types, shared memory, and the result and lane of this thread. */
+    text_append(&body, "    typedef %s Scalar64;\n", scalar64_type(fold->kind));
+    for (int32_t k = 0; k < fold->value_count && fold->lanes > 1; k++)
+        text_append(&body, "    __shared__ Scalar64 partial%d[%d];\n", k, CUDA_THREADS);
+    const char *within = fold->by_columns ? "%" : "/", *lane = fold->by_columns ? "/" : "%";
+    long long step = (long long)(fold->by_columns ? fold->columns : fold->lanes);
+    text_append(&body, "    const u32 t = threadIdx.x, lane = t %s %lldu;\n", lane, step);
+    if (fold->parts > 1)
+        text_append(&body, "    const %s part = blockIdx.x / %lld%s, block = blockIdx.x %% %lld%s;\n",
+                    fold->index, (long long)blocks_of(fold), fold->suffix, (long long)blocks_of(fold),
+                    fold->suffix);
+    text_append(&body, "    const %s result = (%s)%s * %lld + t %s %lldu;\n", fold->index, fold->index,
+                fold->parts > 1 ? "block" : "blockIdx.x", (long long)fold->columns, within, step);
+    for (int32_t k = 0; k < fold->value_count; k++)
+        text_append(&body, "    Scalar64 value%d = %s;\n", k, operators[operator_row(fold)].neutral);
     char end[32];
     snprintf(end, sizeof end, "%lld%s", (long long)fold->results, fold->suffix);
     append_share(&body, fold, end);
@@ -248,20 +244,6 @@ static AmStatus launch(CudaSource *source, Arena *arena, const KernelCall *call,
     text_append_string(&body, finish);
     text_append_string(&body, "}\n");
     return cuda_source_launch(source, arena, kind, &body, blocks_of(fold) * fold->parts, CUDA_THREADS, error);
-}
-
-/* Launches the folds of parts, which are [value, part, result] in the scratch memory. */
-static AmStatus launch_parts(CudaSource *source, Arena *arena, const KernelCall *call, const CudaFold *fold,
-                             AmError *error) {
-    Text store = {0};
-    for (int32_t k = 0; k < fold->value_count; k++)
-        text_append(&store, "    ((Scalar64 *)scratch)[%lldll + (s64)part * %lldll + result] = value%d;\n",
-                    (long long)(fold->scratch_at + k * fold->parts * fold->results), (long long)fold->results,
-                    k);
-    AmStatus status = store.failed ? am_fail_memory(error, 256)
-                                   : launch(source, arena, call, fold, "fold_parts", store.data, error);
-    text_free(&store);
-    return status;
 }
 
 AmStatus cuda_fold_launch(CudaSource *source, Arena *arena, const KernelCall *call, const CudaFold *fold,
@@ -288,6 +270,15 @@ AmStatus cuda_fold_launch(CudaSource *source, Arena *arena, const KernelCall *ca
         last.elements[k] = elements[k];
     }
     choose_block(&last);
-    TRY(launch_parts(source, arena, call, fold, error));
+    /* Launches the folds of parts, which are [value, part, result] in the scratch memory. */
+    Text store = {0};
+    for (int32_t k = 0; k < fold->value_count; k++)
+        text_append(&store, "    ((Scalar64 *)scratch)[%lldll + (s64)part * %lldll + result] = value%d;\n",
+                    (long long)(fold->scratch_at + k * fold->parts * fold->results), (long long)fold->results,
+                    k);
+    AmStatus status = store.failed ? am_fail_memory(error, 256)
+                                   : launch(source, arena, call, fold, "fold_parts", store.data, error);
+    text_free(&store);
+    TRY(status);
     return launch(source, arena, call, &last, kind, finish, error);
 }

@@ -47,20 +47,6 @@ static const ProgramValue *storage_of(const KernelCall *call, int32_t value) {
     return &call->program->values[call->program->values[value].storage];
 }
 
-/* Rows of a block: enough for all threads, but not so many that blocks are missing. */
-static int64_t choose_block(const RowsWriter *self) {
-    int64_t row = 1, rows = self->rows->rows;
-    for (int32_t m = 0; m < self->rows->count; m++)
-        for (int32_t k = 0; k < arrays_of(self->calls[m]); k++) {
-            const ProgramValue *value = storage_of(self->calls[m], kernel_call_value(self->calls[m], k));
-            int64_t elements = ir_shape_elements(&value->shape);
-            if (elements % rows == 0 && elements / rows > row) row = elements / rows;
-        }
-    int64_t block = BLOCK_ELEMENTS / row, most = rows / ENOUGH_BLOCKS;
-    if (block > most) block = most;
-    return block < 1 ? 1 : block;
-}
-
 /* Gives every value its place; all members are of one program. */
 static AmStatus place_values(RowsWriter *self, AmError *error) {
     const Program *program = self->calls[0]->program;
@@ -131,7 +117,17 @@ AmStatus cuda_source_rows(CudaSource *source, void ****slots, Arena *arena, Kern
     const ProgramRowGroup *rows = calls[0]->rows;
     RowsWriter self = {.calls = calls, .rows = rows, .arena = arena};
     Text body = {0};
-    self.block = choose_block(&self);
+    /* Rows of a block: enough for all threads, but not so many that blocks are missing. */
+    int64_t row = 1, row_count = rows->rows;
+    for (int32_t m = 0; m < rows->count; m++)
+        for (int32_t k = 0; k < arrays_of(self.calls[m]); k++) {
+            const ProgramValue *value = storage_of(self.calls[m], kernel_call_value(self.calls[m], k));
+            int64_t elements = ir_shape_elements(&value->shape);
+            if (elements % row_count == 0 && elements / row_count > row) row = elements / row_count;
+        }
+    int64_t block = BLOCK_ELEMENTS / row, most_rows = row_count / ENOUGH_BLOCKS;
+    if (block > most_rows) block = most_rows;
+    self.block = block < 1 ? 1 : block;
     TRY(place_values(&self, error));
     if (self.parameters > CUDA_MOST_PARAMETERS)
         return kernel_call_refuse(calls[0], "its row group uses more than 512 arrays", error);

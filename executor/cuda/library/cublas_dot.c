@@ -202,22 +202,6 @@ static int32_t alignment_of(const int64_t *bytes, int32_t count, int64_t alignme
     return (int32_t)alignment;
 }
 
-/* Describes the loop over the slices of the result. */
-static void describe_slices(DotKernel *kernel, const LibraryDot *plan, const CudaDotOrder *order, Dtype type,
-                            Dtype result_type) {
-    kernel->slices = 1;
-    for (int32_t k = 0; k < order->fixed_count; k++) {
-        int32_t batch = order->fixed_batch[k], n = kernel->slice_rank++;
-        kernel->slice_sizes[n] = plan->sides[0].batch_sizes[batch];
-        kernel->slices *= kernel->slice_sizes[n];
-        for (int32_t o = 0; o < 2; o++) {
-            int32_t operand = o == 0 ? order->rows_of : 1 - order->rows_of;
-            kernel->slice_bytes[o][n] = plan->sides[operand].batch_strides[batch] * dtype_bytes(type);
-        }
-        kernel->slice_bytes[2][n] = order->fixed_strides[k] * dtype_bytes(result_type);
-    }
-}
-
 static void describe_product(CudaProductShape *shape, DotKernel *kernel, const LibraryDot *plan,
                              const CudaDotOrder *order, const KernelCall *call) {
     const Side *left = &plan->sides[order->rows_of], *right = &plan->sides[1 - order->rows_of];
@@ -365,7 +349,18 @@ static AmStatus prepare_in_order(KernelCall *call, Arena *arena, const CudaDotOr
         !choose_among(&plan, dot, left, right, order, MOST_PRODUCTS))
         return am_fail(error, AM_ERROR_INPUT, "", "more than %d products by cuBLASLt", MOST_PRODUCTS);
     kernel->rows_of = order->rows_of;
-    describe_slices(kernel, &plan, order, left->type, call->result_shapes[0]->type);
+    /* The loop over the slices of the result. */
+    kernel->slices = 1;
+    for (int32_t k = 0; k < order->fixed_count; k++) {
+        int32_t batch = order->fixed_batch[k], n = kernel->slice_rank++;
+        kernel->slice_sizes[n] = plan.sides[0].batch_sizes[batch];
+        kernel->slices *= kernel->slice_sizes[n];
+        for (int32_t o = 0; o < 2; o++) {
+            int32_t operand = o == 0 ? order->rows_of : 1 - order->rows_of;
+            kernel->slice_bytes[o][n] = plan.sides[operand].batch_strides[batch] * dtype_bytes(left->type);
+        }
+        kernel->slice_bytes[2][n] = order->fixed_strides[k] * dtype_bytes(call->result_shapes[0]->type);
+    }
     describe_product(&shape, kernel, &plan, order, call);
     CudaKernelDevice *device = cuda_device_of(call->device);
     TRY(cuda_product_make(&kernel->product, device->blas, &shape, error));

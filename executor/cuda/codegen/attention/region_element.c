@@ -132,9 +132,11 @@ static void append_operator(RegionElement *self, const ProgramInstruction *instr
     self->slots[value] = self->count++;
 }
 
-/* Marks the operands of the values, up to sums and scores, which are at hand. A score may have an addend. */
-static void mark(const RegionElement *self, const int32_t *values, int32_t count) {
-    const Program *region = self->plan->blocks.region;
+void region_element_append(RegionElement *self, const int32_t *values, int32_t count) {
+    const RegionPlan *plan = self->plan;
+    const Program *region = plan->blocks.region;
+    /* The operands of the values are needed, up to sums and scores, which are at hand. A score may have an
+     * addend. */
     memset(self->needed, 0, (size_t)region->value_count);
     for (int32_t k = 0; k < count; k++) self->needed[values[k]] = true;
     for (int32_t i = region->instruction_count - 1; i >= 0; i--) {
@@ -144,12 +146,6 @@ static void mark(const RegionElement *self, const int32_t *values, int32_t count
         for (int32_t k = self->plan->is_score[i] ? 2 : 0; k < instruction->operand_count; k++)
             self->needed[instruction->operands[k]] = true;
     }
-}
-
-void region_element_append(RegionElement *self, const int32_t *values, int32_t count) {
-    const RegionPlan *plan = self->plan;
-    const Program *region = plan->blocks.region;
-    mark(self, values, count);
     for (int32_t k = 0; k < region->roles->parameter_count; k++) {
         int32_t value = region->parameters[k];
         if (value >= 0 && self->needed[value] && self->slots[value] < 0) append_load(self, value);

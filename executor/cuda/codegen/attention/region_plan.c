@@ -268,19 +268,6 @@ static void place_sums(RegionPlan *self, bool *needed) {
     }
 }
 
-static AmStatus check_outputs(const RegionPlan *self, bool *needed, AmError *error) {
-    const Program *region = self->blocks.region;
-    for (int32_t k = 0; k < region->roles->output_count; k++) {
-        int32_t value = region->outputs[k], attached = self->attached[k];
-        memset(needed, 0, (size_t)region->value_count);
-        region_plan_mark(self, needed, &value, 1, attached < 0 ? -1 : self->sums[attached].value);
-        for (int32_t i = 0; i < region->instruction_count; i++)
-            if (self->is_score[i] && needed[region->instructions[i].first_result])
-                return region_refuse("an output has the scores' size", error);
-    }
-    return AM_OK;
-}
-
 AmStatus region_plan_find(RegionPlan *plan, Arena *arena, const Program *region, AmError *error) {
     *plan = (RegionPlan){0};
     TRY(region_blocks_find(&plan->blocks, arena, region, false, error));
@@ -308,7 +295,14 @@ AmStatus region_plan_find(RegionPlan *plan, Arena *arena, const Program *region,
     order_phases(plan, first, last);
     for (int32_t k = 0; k < region->roles->output_count; k++) attach_output(plan, k, needed);
     place_sums(plan, needed);
-    TRY(check_outputs(plan, needed, error));
+    for (int32_t k = 0; k < region->roles->output_count; k++) {
+        int32_t value = region->outputs[k], attached = plan->attached[k];
+        memset(needed, 0, (size_t)region->value_count);
+        region_plan_mark(plan, needed, &value, 1, attached < 0 ? -1 : plan->sums[attached].value);
+        for (int32_t i = 0; i < region->instruction_count; i++)
+            if (plan->is_score[i] && needed[region->instructions[i].first_result])
+                return region_refuse("an output has the scores' size", error);
+    }
     TRY(region_blocks_find_causal(&plan->mask, arena, &plan->blocks, error));
     plan->has_mask = plan->mask.key == plan->key;
     return AM_OK;

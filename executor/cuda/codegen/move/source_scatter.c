@@ -23,18 +23,6 @@ typedef struct Entries {
     bool expanded[IR_MAX_RANK]; /* [window dimension]: it belongs to the cells */
 } Entries;
 
-static Entries count_entries(const IndexMap *map) {
-    Entries entries = {.cells = 1, .columns = 1};
-    for (int32_t k = 0; k < map->map_count; k++)
-        if (map->map_window[k] >= 0 && map->map_size[k] != 1 && !map->map_full[k])
-            entries.expanded[map->map_window[k]] = true;
-    for (int32_t w = 0; w < map->window_rank; w++)
-        *(entries.expanded[w] ? &entries.cells : &entries.columns) *= map->window[w];
-    entries.count = map->position_count * entries.cells;
-    while ((INT64_C(1) << entries.bits) < entries.count) entries.bits++;
-    return entries;
-}
-
 /* Appends "const s64 index0 = ...;" and the test that all indices are inside the whole, into `inside`. */
 static void append_indices(Text *out, const IndexMap *map, const char *indent) {
     for (int32_t k = 0; k < map->map_count; k++) {
@@ -380,7 +368,14 @@ AmStatus cuda_source_scatter(CudaSource *source, Arena *arena, const KernelCall 
     if (ir_shape_elements(call->operand_shapes[0]) == 0) return AM_OK;
     if (ir_shape_elements(call->operand_shapes[2]) == 0)
         return cuda_source_copy_operand(source, arena, call, error);
-    Entries entries = count_entries(&map);
+    Entries entries = {.cells = 1, .columns = 1};
+    for (int32_t k = 0; k < map.map_count; k++)
+        if (map.map_window[k] >= 0 && map.map_size[k] != 1 && !map.map_full[k])
+            entries.expanded[map.map_window[k]] = true;
+    for (int32_t w = 0; w < map.window_rank; w++)
+        *(entries.expanded[w] ? &entries.cells : &entries.columns) *= map.window[w];
+    entries.count = map.position_count * entries.cells;
+    while ((INT64_C(1) << entries.bits) < entries.count) entries.bits++;
     int64_t elements = ir_shape_elements(call->result_shapes[0]);
     if (map.position_count <= FEW_POSITIONS || elements <= FEW_ROWS * entries.cells ||
         elements > INT64_MAX >> entries.bits)
