@@ -63,25 +63,6 @@ static AmStatus cpu_values(Learner *base, const float *observations, int32_t cou
     return AM_OK;
 }
 
-/* Draws a batch and copies its rows next to each other. */
-static void gather_batch(LearnerCpu *learner, int64_t update) {
-    const Replay *replay = &learner->replay;
-    int32_t batch = learner->base.settings.batch;
-    size_t size = (size_t)replay->observation_size, actions = (size_t)replay->action_count;
-    replay_sample(replay, learner->base.settings.seed, update, batch, learner->indices, learner->weights);
-    for (int32_t row = 0; row < batch; row++) {
-        size_t from = (size_t)learner->indices[row], next = (size_t)(batch + row);
-        memcpy(learner->observations + (size_t)row * size, replay->observations + from * size,
-               size * sizeof(float));
-        memcpy(learner->observations + next * size, replay->next_observations + from * size,
-               size * sizeof(float));
-        memcpy(learner->next_masks + (size_t)row * actions, replay->next_masks + from * actions, actions);
-        learner->actions[row] = replay->actions[from];
-        learner->rewards[row] = replay->rewards[from];
-        learner->discounts[row] = replay->discounts[from];
-    }
-}
-
 /* Returns the input of a pass: the parameters, or the sum of a noisy network's in `noise`. */
 static const float *means_of(const LearnerCpu *learner, const float *parameters, Noise *noise,
                              NoiseStream stream, int64_t update) {
@@ -124,7 +105,21 @@ static void one_update(LearnerCpu *learner, int64_t update) {
     const LearnerSettings *settings = &learner->base.settings;
     const Network *network = &learner->base.network;
     int32_t batch = settings->batch;
-    gather_batch(learner, update);
+    /* Draws a batch and copies its rows next to each other. */
+    const Replay *replay = &learner->replay;
+    size_t size = (size_t)replay->observation_size, actions = (size_t)replay->action_count;
+    replay_sample(replay, learner->base.settings.seed, update, batch, learner->indices, learner->weights);
+    for (int32_t row = 0; row < batch; row++) {
+        size_t from = (size_t)learner->indices[row], next = (size_t)(batch + row);
+        memcpy(learner->observations + (size_t)row * size, replay->observations + from * size,
+               size * sizeof(float));
+        memcpy(learner->observations + next * size, replay->next_observations + from * size,
+               size * sizeof(float));
+        memcpy(learner->next_masks + (size_t)row * actions, replay->next_masks + from * actions, actions);
+        learner->actions[row] = replay->actions[from];
+        learner->rewards[row] = replay->rewards[from];
+        learner->discounts[row] = replay->discounts[from];
+    }
     const float *online = means_of(learner, learner->online, &learner->online_noise, NOISE_ONLINE, update);
     const float *target = means_of(learner, learner->target, &learner->target_noise, NOISE_TARGET, update);
     const float *next_observations = learner->observations + (int64_t)batch * network->shape.observation_size;

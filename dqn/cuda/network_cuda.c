@@ -203,8 +203,10 @@ static void grow_for_convolution(int64_t *bytes, const CudaConvolution *convolut
     if (convolution) grow(bytes, cuda_convolution_workspace(convolution));
 }
 
-/* Drops products of the backward pass that depend on a missing product, and counts all. */
-static void settle_products(NetworkCuda *self, const PassCuda *passes, int32_t pass_count) {
+void network_cuda_reserve(NetworkCuda *self, const PassCuda *passes, int32_t pass_count,
+                          DeviceMemory *memory) {
+    int64_t workspace = 0;
+    /* Drops products of the backward pass that depend on a missing product, and counts all. */
     int32_t convolutions = self->layout.shape.convolution_count, layers = self->layout.layer_count;
     for (int32_t i = layers - 1; i > 0; i--)
         for (int32_t p = 0; p < pass_count; p++)
@@ -217,12 +219,6 @@ static void settle_products(NetworkCuda *self, const PassCuda *passes, int32_t p
         self->own_count += !self->weight_gradients[i] + (goes_below && !self->below[i]);
         for (int32_t p = 0; p < pass_count; p++) self->own_count += !passes[p].products[i];
     }
-}
-
-void network_cuda_reserve(NetworkCuda *self, const PassCuda *passes, int32_t pass_count,
-                          DeviceMemory *memory) {
-    int64_t workspace = 0;
-    settle_products(self, passes, pass_count);
     int64_t widest = (int64_t)self->batch * network_widest(&self->layout) * (int64_t)sizeof(float);
     for (int32_t i = 0; i < self->layout.layer_count; i++) {
         grow_for(&workspace, self->weight_gradients[i]);
