@@ -226,24 +226,6 @@ int32_t am_plan_parameter_count(const AmPlan *plan) {
 
 /* ---- stages and devices ---- */
 
-/* Names and sizes of the axes, as arrays; `mesh->axes` has both in one struct. */
-static AmStatus axes_of(const char *const **names, const int32_t **sizes, const AmPlan *plan,
-                        const Mesh *mesh, AmError *error) {
-    AmPlan *self = (AmPlan *)plan; /* the mutex guards the arena */
-    pthread_mutex_lock(&self->mutex);
-    const char **own_names = ARENA_ARRAY(&self->arena, const char *, mesh->axis_count + 1);
-    int32_t *own_sizes = ARENA_ARRAY(&self->arena, int32_t, mesh->axis_count + 1);
-    pthread_mutex_unlock(&self->mutex);
-    if (!own_names || !own_sizes) return am_fail_memory(error, mesh->axis_count);
-    for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
-        own_names[axis] = mesh->axes[axis].name;
-        own_sizes[axis] = mesh->axes[axis].size;
-    }
-    *names = own_names;
-    *sizes = own_sizes;
-    return AM_OK;
-}
-
 AmStatus am_plan_stage(const AmPlan *plan, int32_t stage, AmStage *facts, AmError *error) {
     api_begin(error);
     TRY(api_require(plan, "plan", error));
@@ -254,7 +236,19 @@ AmStatus am_plan_stage(const AmPlan *plan, int32_t stage, AmStage *facts, AmErro
                    .devices = from->devices,
                    .axis_count = from->mesh.axis_count};
     for (int32_t s = 0; s < stage; s++) all.first += plan->plan->stages[s].mesh.device_count;
-    TRY(axes_of(&all.axis_names, &all.axis_sizes, plan, &from->mesh, error));
+    /* Names and sizes of the axes, as arrays; `mesh->axes` has both in one struct. */
+    AmPlan *self = (AmPlan *)plan; /* the mutex guards the arena */
+    pthread_mutex_lock(&self->mutex);
+    const char **own_names = ARENA_ARRAY(&self->arena, const char *, from->mesh.axis_count + 1);
+    int32_t *own_sizes = ARENA_ARRAY(&self->arena, int32_t, from->mesh.axis_count + 1);
+    pthread_mutex_unlock(&self->mutex);
+    if (!own_names || !own_sizes) return am_fail_memory(error, from->mesh.axis_count);
+    for (int32_t axis = 0; axis < from->mesh.axis_count; axis++) {
+        own_names[axis] = from->mesh.axes[axis].name;
+        own_sizes[axis] = from->mesh.axes[axis].size;
+    }
+    all.axis_names = own_names;
+    all.axis_sizes = own_sizes;
     return api_copy_facts(facts, facts->size, &all, sizeof all, error);
 }
 

@@ -67,27 +67,6 @@ typedef struct RunJob {
 
 /* ---- options ---- */
 
-/* Reads an entry of "watch": output[2]. */
-static AmStatus read_watched(RunOptions *settings, const AmOptions *options, const PlanContext *context,
-                             Arena *arena, AmError *error) {
-    const char *const *values;
-    int32_t count = option_texts(options, "watch", &values);
-    int32_t *watch = ARENA_ARRAY(arena, int32_t, count + 1);
-    if (!watch) return am_fail_memory(error, count);
-    for (int32_t k = 0; k < count; k++) {
-        char *end = NULL;
-        long output = strncmp(values[k], "output[", 7) == 0 ? strtol(values[k] + 7, &end, 10) : -1;
-        if (!end || end == values[k] + 7 || strcmp(end, "]") != 0 || output < 0 ||
-            output >= context->roles->output_count)
-            return am_fail(error, AM_ERROR_USAGE, "", "%swatch %.60s: expected output[0] to output[%d]",
-                           options->dashes, values[k], context->roles->output_count - 1);
-        watch[k] = (int32_t)output;
-    }
-    settings->watch = watch;
-    settings->watch_count = count;
-    return AM_OK;
-}
-
 /* Reads "eval" and its options; the module of a validation may train nothing. */
 static AmStatus read_validation(RunValidation *validation, RunJob *job, const AmOptions *options,
                                 AmError *error) {
@@ -118,7 +97,22 @@ static AmStatus open_job(RunJob *job, RunOptions *settings, const AmModule *modu
                          AmError *error) {
     TRY(read_settings(settings, options, error));
     TRY(read_validation(&settings->validation, job, options, error));
-    TRY(read_watched(settings, options, module->context, &job->arena, error));
+    /* An entry of "watch": output[2]. */
+    const char *const *values;
+    int32_t count = option_texts(options, "watch", &values);
+    int32_t *watch = ARENA_ARRAY(&job->arena, int32_t, count + 1);
+    if (!watch) return am_fail_memory(error, count);
+    for (int32_t k = 0; k < count; k++) {
+        char *end = NULL;
+        long output = strncmp(values[k], "output[", 7) == 0 ? strtol(values[k] + 7, &end, 10) : -1;
+        if (!end || end == values[k] + 7 || strcmp(end, "]") != 0 || output < 0 ||
+            output >= module->context->roles->output_count)
+            return am_fail(error, AM_ERROR_USAGE, "", "%swatch %.60s: expected output[0] to output[%d]",
+                           options->dashes, values[k], module->context->roles->output_count - 1);
+        watch[k] = (int32_t)output;
+    }
+    settings->watch = watch;
+    settings->watch_count = count;
     int32_t validated = job->validation ? job->validation->context->roles->output_count + 1 : 0;
     job->outputs = ARENA_ARRAY(&job->arena, AmOutput, settings->watch_count + validated + 1);
     if (!job->outputs) return am_fail_memory(error, settings->watch_count + validated);

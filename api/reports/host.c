@@ -44,21 +44,6 @@ static bool may_probe(const ClusterCall *call) {
     return !option_has(call->options, "no-probe") && !(text && text[0] && strcmp(text, "0") != 0);
 }
 
-/* Replaces the measurement by its text read back, in which 5.0 has become 5: the form that later commands
- * read. */
-static AmStatus normalize(json_t **measurement, AmError *error) {
-    Text text = {0};
-    json_t *parsed = NULL;
-    json_write(&text, *measurement, JSON_STYLE_INDENTED);
-    AmStatus status = text.failed ? am_fail_memory(error, (int64_t)text.capacity)
-                                  : json_parse(&parsed, "<probe>", text.data, text.length, error);
-    text_free(&text);
-    if (status != AM_OK) return status;
-    json_decref(*measurement);
-    *measurement = parsed;
-    return AM_OK;
-}
-
 /* Measures and keeps the result. */
 static AmStatus measure(json_t **measurement, const ClusterCall *call, const char *name, HostCache *cache,
                         AmWarnings *warnings, AmError *error) {
@@ -70,7 +55,17 @@ static AmStatus measure(json_t **measurement, const ClusterCall *call, const cha
     show_progress((void *)call->callbacks, 1);
     TRY(status);
     if (warnings->count > known) json_object_set_new(*measurement, disturbed, json_true());
-    TRY(normalize(measurement, error));
+    /* The measurement becomes its text read back, in which 5.0 has become 5: the form that later commands
+     * read. */
+    Text text = {0};
+    json_t *parsed = NULL;
+    json_write(&text, *measurement, JSON_STYLE_INDENTED);
+    AmStatus loaded = text.failed ? am_fail_memory(error, (int64_t)text.capacity)
+                                  : json_parse(&parsed, "<probe>", text.data, text.length, error);
+    text_free(&text);
+    if (loaded != AM_OK) return loaded;
+    json_decref(*measurement);
+    *measurement = parsed;
     TRY(host_cluster_check(*measurement, &cache->facts, "<probe>", error));
     double seconds = clock_seconds() - begun;
     if (host_cache_write(cache, *measurement, warnings))

@@ -216,20 +216,6 @@ static json_t *info_to_json(const Info *info, const PlanContext *context) {
                      analysis, "groups", info->groups->group_count, "warnings", warnings);
 }
 
-static void print_opcodes(Text *text, const Info *info) {
-    Text rows = {0};
-    text_append_string(&rows, "opcode\tall");
-    for (int32_t p = 0; p < PHASE_COUNT; p++) text_append(&rows, "\t%s", ir_phase_name((IrPhase)p));
-    text_append_string(&rows, "\n");
-    for (int32_t k = 0; k < info->opcode_count; k++) {
-        text_append(&rows, "%s\t%d", info->opcodes[k].name, info->opcodes[k].count);
-        for (int32_t p = 0; p < PHASE_COUNT; p++) text_append(&rows, "\t%d", info->opcodes[k].phases[p]);
-        text_append_string(&rows, "\n");
-    }
-    text_append_table(text, rows.data);
-    text_free(&rows);
-}
-
 enum { MOST_LOOPS = 5 };
 
 typedef struct LoopRow {
@@ -353,7 +339,17 @@ static void print_info(Text *text, const Info *info, const PlanContext *context,
     print_loops(text, context->canonical, is_verbose);
     print_attention(text, context, "attention");
     if (info->split) print_attention(text, info->split, "in split layers");
-    print_opcodes(text, info);
+    Text rows = {0};
+    text_append_string(&rows, "opcode\tall");
+    for (int32_t p = 0; p < PHASE_COUNT; p++) text_append(&rows, "\t%s", ir_phase_name((IrPhase)p));
+    text_append_string(&rows, "\n");
+    for (int32_t k = 0; k < info->opcode_count; k++) {
+        text_append(&rows, "%s\t%d", info->opcodes[k].name, info->opcodes[k].count);
+        for (int32_t p = 0; p < PHASE_COUNT; p++) text_append(&rows, "\t%d", info->opcodes[k].phases[p]);
+        text_append_string(&rows, "\n");
+    }
+    text_append_table(text, rows.data);
+    text_free(&rows);
 }
 
 /* ------------------------------------------------ Modules that cannot be planned */
