@@ -149,23 +149,6 @@ static AmStatus split_also(const char *text, char name[TARGET_BYTES], const char
                    expected ? expected : refusal.text);
 }
 
-static AmStatus check_also(const Cli *cli, const char *plan_file, AmError *error) {
-    const char *const *texts, *file;
-    char name[TARGET_BYTES];
-    int32_t count = cli_texts(cli, "--also", &texts);
-    bool reports = (cli_has(cli, "--json") || !cli_has(cli, "--quiet")) && strcmp(plan_file, "-") != 0;
-    for (int32_t k = 0; k < count; k++) {
-        TRY(split_also(texts[k], name, &file, error));
-        TRY(file_check_writable(file, error));
-        if (strcmp(file, "-") == 0 && reports)
-            return am_fail(error, AM_ERROR_USAGE, "",
-                           "--also %.100s: the report is on stdout (expected a FILE)", texts[k]);
-    }
-    if (count > 0 && cli_has(cli, "--for"))
-        return am_fail(error, AM_ERROR_USAGE, "", "--also is for searches without --for");
-    return AM_OK;
-}
-
 /* Checks that the targets can run plans of the module, before the search. */
 static AmStatus check_also_module(const Cli *cli, const AmModule *module, AmError *error) {
     const char *const *texts, *file;
@@ -218,7 +201,19 @@ static AmStatus check_options(const Cli *cli, Searched *self, AmError *error) {
     TRY(cli_check_files(cli, self->plan_file, error));
     TRY(file_check_writable(self->plan_file, error));
     if (log) TRY(file_check_writable(log, error));
-    TRY(check_also(cli, self->plan_file, error));
+    const char *const *texts, *file;
+    char name[TARGET_BYTES];
+    int32_t count = cli_texts(cli, "--also", &texts);
+    bool reports = (cli_has(cli, "--json") || !cli_has(cli, "--quiet")) && strcmp(self->plan_file, "-") != 0;
+    for (int32_t k = 0; k < count; k++) {
+        TRY(split_also(texts[k], name, &file, error));
+        TRY(file_check_writable(file, error));
+        if (strcmp(file, "-") == 0 && reports)
+            return am_fail(error, AM_ERROR_USAGE, "",
+                           "--also %.100s: the report is on stdout (expected a FILE)", texts[k]);
+    }
+    if (count > 0 && cli_has(cli, "--for"))
+        return am_fail(error, AM_ERROR_USAGE, "", "--also is for searches without --for");
     search_progress_open(&self->progress, cli, PROGRESS_SEARCH, seconds ? strtod(seconds, NULL) : 0);
     return AM_OK;
 }
