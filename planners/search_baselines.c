@@ -190,76 +190,6 @@ static AmStatus add_pipeline(SearchResult *result, SearchContext *self, const Se
     return AM_OK;
 }
 
-/* The numbers of micro-batches of a search, and the place in them from which a baseline's are climbed. */
-typedef struct Numbers {
-    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
-    int32_t count, from;
-} Numbers;
-
-/* Prices larger (`step` 1) or smaller (-1) numbers as long as they are faster and may get as fast as the
- * best plan. A step with one micro-batch takes at most as many times as long as the pipeline has stages. */
-static AmStatus climb_numbers(SearchResult *result, SearchContext *self, const SearchScope *scope,
-                              const Numbers *numbers, int32_t step, AmError *error) {
-    const double near = numbers->from == 0 ? EVEN_PIPELINE_MOST_STAGES : 1.3;
-    double best = result->baselines[scope->baseline].seconds, seconds;
-    for (int32_t k = numbers->from + step; k > 0 && k < numbers->count; k += step) {
-        if (isnan(best) || best >= near * result->plan->predicted_step_seconds) return AM_OK;
-        TRY(add_pipeline(result, self, scope, numbers->numbers[k], &seconds, error));
-        if (!(seconds < best)) return AM_OK;
-        best = seconds;
-    }
-    return AM_OK;
-}
-
-/* Prices a pipeline baseline that does not fit with the first number of micro-batches, from the largest
- * number on, which needs the least memory. */
-static AmStatus climb_from_largest(SearchResult *result, SearchContext *self, const SearchScope *scope,
-                                   const Numbers *numbers, AmError *error) {
-    Numbers from_largest = *numbers;
-    double seconds;
-    from_largest.from = numbers->count - 1;
-    if (from_largest.from <= numbers->from) return AM_OK;
-    TRY(add_pipeline(result, self, scope, numbers->numbers[from_largest.from], &seconds, error));
-    return climb_numbers(result, self, scope, &from_largest, -1, error);
-}
-
-AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self, bool is_large,
-                                       const int32_t *only, const SearchScope *scope, AmError *error) {
-    enum { LARGE_FROM = 3 /* eight micro-batches */ };
-    static const Baseline pipelines[] = {BASELINE_EVEN_PIPELINE, BASELINE_MEGATRON_3D};
-    Numbers numbers = {0};
-    numbers.count = micro_batches_numbers(numbers.numbers, self->primary, self->micro_batches);
-    for (int32_t k = 0; k < numbers.count && result->plan; k++)
-        if (numbers.numbers[k] == result->plan->micro_batches) numbers.from = k;
-    if (is_large && numbers.from == 0)
-        numbers.from = numbers.count > LARGE_FROM ? LARGE_FROM : numbers.count - 1;
-    bool climbs = self->micro_batches == 0;
-    for (size_t r = 0; r < sizeof pipelines / sizeof *pipelines; r++) {
-        SearchScope part = *scope;
-        double seconds;
-        part.searcher = SEARCHER_BASELINE;
-        part.baseline = pipelines[r];
-        part.known.rival_seconds = result->plan ? result->plan->predicted_step_seconds : 0;
-        result->baselines[pipelines[r]] = (BaselineResult){.seconds = NAN};
-        if (only) {
-            if (only[pipelines[r]] > 0)
-                TRY(add_pipeline(result, self, &part, only[pipelines[r]], &seconds, error));
-            continue;
-        }
-        if (!is_large || !climbs) TRY(add_pipeline(result, self, &part, numbers.numbers[0], &seconds, error));
-        if (!climbs) continue;
-        if (is_large || numbers.from > 0)
-            TRY(add_pipeline(result, self, &part, numbers.numbers[numbers.from], &seconds, error));
-        if (isnan(result->baselines[pipelines[r]].seconds)) {
-            TRY(climb_from_largest(result, self, &part, &numbers, error));
-            continue;
-        }
-        TRY(climb_numbers(result, self, &part, &numbers, 1, error));
-        TRY(climb_numbers(result, self, &part, &numbers, -1, error));
-    }
-    return AM_OK;
-}
-
 bool search_may_price_pipelines(const SearchContext *search) {
     const SearchScope *scope = search->scope;
     bool is_left_out = search_module_is_large(search->primary) && scope->purpose == PURPOSE_TRIAL;
@@ -409,22 +339,92 @@ static AmStatus add_recomputed(SearchResult *result, SearchContext *self, const 
     return AM_OK;
 }
 
-/* Prices a baseline with the numbers of micro-batches after (`step` 1) or before (-1) the one at `from`, as
- * long as they are faster. */
-static AmStatus climb_recomputed(SearchContext *self, Baseline baseline, int32_t from, int32_t step,
-                                 AmError *error) {
-    SearchResult *result = self->result;
-    BaselineResult *priced = &result->baselines[baseline];
-    int32_t all[MICRO_BATCHES_MOST_NUMBERS];
-    int32_t count = micro_batches_numbers(all, self->primary, self->micro_batches);
-    for (int32_t k = from + step; k >= 0 && k < count && !isnan(priced->seconds); k += step) {
-        const BaselineResult before = *priced;
-        int32_t numbers[BASELINE_COUNT] = {0};
-        numbers[baseline] = all[k];
-        TRY(add_recomputed(result, self, numbers, error));
-        if (baseline_is_faster(priced->seconds, &before)) continue;
-        *priced = before;
-        break;
+/* ---- numbers of micro-batches ---- */
+
+/* The numbers of micro-batches of a search, and the place in them from which a baseline's are climbed. */
+typedef struct Numbers {
+    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
+    int32_t count, from;
+} Numbers;
+
+/* Prices the scope's baseline, of several stages or with recomputation, with one number of micro-batches, and
+ * keeps the fastest result. `*seconds`: NAN where none fits. */
+static AmStatus price_number(SearchResult *result, SearchContext *self, const SearchScope *scope,
+                             int32_t micro_batches, double *seconds, AmError *error) {
+    BaselineResult *priced = &result->baselines[scope->baseline];
+    const BaselineResult before = *priced;
+    int32_t numbers[BASELINE_COUNT] = {0};
+    if (baseline_recompute(scope->baseline) == BASELINE_RECOMPUTES_NOTHING)
+        return add_pipeline(result, self, scope, micro_batches, seconds, error);
+    numbers[scope->baseline] = micro_batches;
+    TRY(add_recomputed(result, self, numbers, error));
+    *seconds = priced->seconds;
+    if (!isnan(before.seconds) && !baseline_is_faster(*seconds, &before)) *priced = before;
+    return AM_OK;
+}
+
+/* Prices larger (`step` 1) or smaller (-1) numbers as long as they are faster. A baseline without
+ * recomputation has its first number priced before, and must get as fast as the best plan: a step with one
+ * micro-batch takes at most as many times as long as the pipeline has stages. */
+static AmStatus climb_numbers(SearchResult *result, SearchContext *self, const SearchScope *scope,
+                              const Numbers *numbers, int32_t step, AmError *error) {
+    const bool recomputes = baseline_recompute(scope->baseline) != BASELINE_RECOMPUTES_NOTHING;
+    const double near = recomputes ? INFINITY : numbers->from == 0 ? EVEN_PIPELINE_MOST_STAGES : 1.3;
+    double best = result->baselines[scope->baseline].seconds, seconds;
+    for (int32_t k = numbers->from + step; k >= !recomputes && k < numbers->count; k += step) {
+        if (isnan(best) || best >= near * result->plan->predicted_step_seconds) return AM_OK;
+        TRY(price_number(result, self, scope, numbers->numbers[k], &seconds, error));
+        if (!(seconds < best)) return AM_OK;
+        best = seconds;
+    }
+    return AM_OK;
+}
+
+/* Prices a pipeline baseline that does not fit with the first number of micro-batches, from the largest
+ * number on, which needs the least memory. */
+static AmStatus climb_from_largest(SearchResult *result, SearchContext *self, const SearchScope *scope,
+                                   const Numbers *numbers, AmError *error) {
+    Numbers from_largest = *numbers;
+    double seconds;
+    from_largest.from = numbers->count - 1;
+    if (from_largest.from <= numbers->from) return AM_OK;
+    TRY(add_pipeline(result, self, scope, numbers->numbers[from_largest.from], &seconds, error));
+    return climb_numbers(result, self, scope, &from_largest, -1, error);
+}
+
+AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self, bool is_large,
+                                       const int32_t *only, const SearchScope *scope, AmError *error) {
+    enum { LARGE_FROM = 3 /* eight micro-batches */ };
+    static const Baseline pipelines[] = {BASELINE_EVEN_PIPELINE, BASELINE_MEGATRON_3D};
+    Numbers numbers = {0};
+    numbers.count = micro_batches_numbers(numbers.numbers, self->primary, self->micro_batches);
+    for (int32_t k = 0; k < numbers.count && result->plan; k++)
+        if (numbers.numbers[k] == result->plan->micro_batches) numbers.from = k;
+    if (is_large && numbers.from == 0)
+        numbers.from = numbers.count > LARGE_FROM ? LARGE_FROM : numbers.count - 1;
+    bool climbs = self->micro_batches == 0;
+    for (size_t r = 0; r < sizeof pipelines / sizeof *pipelines; r++) {
+        SearchScope part = *scope;
+        double seconds;
+        part.searcher = SEARCHER_BASELINE;
+        part.baseline = pipelines[r];
+        part.known.rival_seconds = result->plan ? result->plan->predicted_step_seconds : 0;
+        result->baselines[pipelines[r]] = (BaselineResult){.seconds = NAN};
+        if (only) {
+            if (only[pipelines[r]] > 0)
+                TRY(add_pipeline(result, self, &part, only[pipelines[r]], &seconds, error));
+            continue;
+        }
+        if (!is_large || !climbs) TRY(add_pipeline(result, self, &part, numbers.numbers[0], &seconds, error));
+        if (!climbs) continue;
+        if (is_large || numbers.from > 0)
+            TRY(add_pipeline(result, self, &part, numbers.numbers[numbers.from], &seconds, error));
+        if (isnan(result->baselines[pipelines[r]].seconds)) {
+            TRY(climb_from_largest(result, self, &part, &numbers, error));
+            continue;
+        }
+        TRY(climb_numbers(result, self, &part, &numbers, 1, error));
+        TRY(climb_numbers(result, self, &part, &numbers, -1, error));
     }
     return AM_OK;
 }
@@ -436,11 +436,12 @@ static AmStatus climb_recomputed(SearchContext *self, Baseline baseline, int32_t
  * micro-batches of the estimate on. */
 static AmStatus add_estimated(SearchContext *self, AmError *error) {
     SearchResult *result = self->result;
-    int32_t all[MICRO_BATCHES_MOST_NUMBERS];
-    int32_t count = micro_batches_numbers(all, self->primary, self->micro_batches);
+    Numbers numbers = {0};
+    numbers.count = micro_batches_numbers(numbers.numbers, self->primary, self->micro_batches);
     for (int32_t e = 0; e < BASELINE_COUNT; e++) {
         const BaselineEstimate *estimate = &result->estimates[e];
-        int32_t numbers[BASELINE_COUNT] = {0}, from = 0;
+        SearchScope part = *self->scope;
+        double seconds;
         if (estimate->micro_batches == 0) continue;
         if (!(estimate->seconds <= ESTIMATE_WITHIN * result->plan->predicted_step_seconds)) {
             result->baselines[e].reason = isinf(estimate->seconds)
@@ -448,11 +449,13 @@ static AmStatus add_estimated(SearchContext *self, AmError *error) {
                                               : "by the tables of stages it is far from the best";
             continue;
         }
-        while (from + 1 < count && all[from] < estimate->micro_batches) from++;
-        numbers[e] = all[from];
-        TRY(add_recomputed(result, self, numbers, error));
-        TRY(climb_recomputed(self, (Baseline)e, from, 1, error));
-        TRY(climb_recomputed(self, (Baseline)e, from, -1, error));
+        part.baseline = (Baseline)e;
+        numbers.from = 0;
+        while (numbers.from + 1 < numbers.count && numbers.numbers[numbers.from] < estimate->micro_batches)
+            numbers.from++;
+        TRY(price_number(result, self, &part, numbers.numbers[numbers.from], &seconds, error));
+        TRY(climb_numbers(result, self, &part, &numbers, 1, error));
+        TRY(climb_numbers(result, self, &part, &numbers, -1, error));
     }
     return AM_OK;
 }
