@@ -115,9 +115,7 @@ static void run_strip(const StripKind *kind, const DqnProduct *product, int32_t 
     }
 }
 
-void dqn_product(const DqnProduct *product) {
-    const StripKind *kind = KINDS;
-    while (!kind->is_here()) kind++;
+static void run_product(const StripKind *kind, const DqnProduct *product) {
     size_t row_bytes = sizeof(Real) * (size_t)product->columns;
     for (int32_t r = 0; r < product->rows; r++) {
         Real *row = product->out + (int64_t)r * product->columns;
@@ -131,4 +129,10 @@ void dqn_product(const DqnProduct *product) {
         run_strip(kind, product, column, columns, vectors);
         column += columns;
     }
+}
+
+void dqn_product(const DqnProduct *product) {
+    const StripKind *kind = KINDS;
+    while (!kind->is_here()) kind++;
+    run_product(kind, product);
 }
