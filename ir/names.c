@@ -35,10 +35,14 @@ AmStatus ir_unique_names(const char **names, int32_t count, char separator, Aren
     NameTable table = {NULL, 63};
     while (table.mask < 4 * (uint64_t)count) table.mask = table.mask * 2 + 1;
     table.slots = ARENA_ARRAY(&scratch, Slot, table.mask + 1);
-    if (!table.slots) TRY_OR_FAIL(am_fail_memory(error, (int64_t)((table.mask + 1) * sizeof(Slot))));
-    for (int32_t i = 0; i < count; i++) find_slot(&table, names[i])->name = names[i];
+    Slot **slot_of = ARENA_ARRAY(&scratch, Slot *, count + 1); /* [name] */
+    if (scratch.failed) TRY_OR_FAIL(am_fail_memory(error, (int64_t)((table.mask + 1) * sizeof(Slot))));
     for (int32_t i = 0; i < count; i++) {
-        Slot *original = find_slot(&table, names[i]), *fresh = original;
+        slot_of[i] = find_slot(&table, names[i]);
+        slot_of[i]->name = names[i];
+    }
+    for (int32_t i = 0; i < count; i++) {
+        Slot *original = slot_of[i], *fresh = original;
         if (original->copies++ == 0) continue;
         const char *name;
         while ((name = arena_format(arena, "%.*s%c%d", MAX_PREFIX, names[i], separator, original->copies)) &&
