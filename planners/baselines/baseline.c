@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/system/parallel.h"
 #include "planners/baselines/layer_path.h"
 #include "propagation/groups/strict.h"
 
@@ -76,19 +77,38 @@ static AmStatus choose_strictly(StrictChoice *choice, const StageProblem *proble
     return status;
 }
 
+/* The choices by even shards and by any shards, side by side. */
+typedef struct StrictTasks {
+    const StageProblem *problem;
+    int32_t axis;
+    StrictChoice choices[2];
+    AmStatus status[2];
+    AmError error[2];
+} StrictTasks;
+
+static void strict_task(void *user, int32_t k) {
+    static const StrictRoots roots[] = {STRICT_STATE, STRICT_STATE_ANY_CUT};
+    StrictTasks *tasks = user;
+    tasks->status[k] =
+        choose_strictly(&tasks->choices[k], tasks->problem, tasks->axis, roots[k], &tasks->error[k]);
+}
+
+/* Smaller modules take less time than a thread to start. */
+enum { LEAST_IN_PARALLEL = 5000 };
+
 AmStatus baseline_megatron(const StageProblem *problem, int32_t axis, AxisPlan *axis_plan, bool *found,
                            AmError *error) {
     StrictClassSets *strict = &problem->strict[axis];
     *found = false;
     if (problem->mesh.axes[axis].size < 2) return AM_OK;
     if (!strict->is_known) {
-        StrictChoice even, any;
-        TRY(choose_strictly(&even, problem, axis, STRICT_STATE, error));
-        any = even;
-        if (!problem->constraints.is_even)
-            TRY(choose_strictly(&any, problem, axis, STRICT_STATE_ANY_CUT, error));
+        StrictTasks tasks = {.problem = problem, .axis = axis};
+        const int32_t count = problem->constraints.is_even ? 1 : 2;
+        parallel_for(count, problem->context->rules->count < LEAST_IN_PARALLEL, strict_task, &tasks);
+        for (int32_t k = 0; k < count; k++) TRY(am_pass_error(tasks.status[k], &tasks.error[k], error));
         /* Heads or a vocabulary whose number does not divide, and fused projections, are split too. */
-        const StrictChoice *choice = any.elements > even.elements ? &any : &even;
+        bool is_any_larger = tasks.choices[1].elements > tasks.choices[0].elements;
+        const StrictChoice *choice = &tasks.choices[is_any_larger];
         memcpy(strict->chosen, choice->chosen, sizeof strict->chosen);
         strict->is_known = true;
     }
