@@ -1,14 +1,96 @@
 /* Shardings as messages of HLO.
  *
- * The spelling by tiles is the device array of hlo_sharding.c. The named one gives
- * each dimension the mesh axes that split it, major first, and closes it, so
- * that a propagation adds none. Shardy's own is text in frontend attributes, in
- * the form in which XLA carries it through HLO: the module holds the mesh
- * (xla.sdy.meshes), every annotated instruction refers to it (xla.sdy.sharding).
+ * HLO assigns tiles to devices by an array of devices: one dimension per tensor dimension, then one for the
+ * devices with the same tile. That array is the mesh, an iota over [axis sizes], with its axes permuted to
+ * (axes of dimension 0, axes of dimension 1, ..., partial axes, replicated axes) and reshaped. Adjacent axes
+ * that stay together are written as one, so that the natural order is simply <=[devices].
+ *
+ * The named spelling gives each dimension the mesh axes that split it, major first, and closes it, so that a
+ * propagation adds none. Shardy's own is text in frontend attributes, in the form in which XLA carries it
+ * through HLO: the module holds the mesh (xla.sdy.meshes), every annotated instruction refers to it
+ * (xla.sdy.sharding).
  */
 #include "propagation/propagate/sharding_message.h"
 
 #include <string.h>
+
+/* ---- tiles ---- */
+
+/* Devices as an array: its dimensions `tiles` are those of the tensor, then one
+ * for partial and one for replicated axes, each left out where it is 1; its elements
+ * are iota over `reshape`, transposed by `order`. */
+typedef struct TiledSharding {
+    bool is_replicated; /* nothing below matters then */
+    int32_t tiles[IR_MAX_RANK + 2];
+    int32_t tile_rank;
+    int32_t reshape[MESH_MAX_AXES], order[MESH_MAX_AXES];
+    int32_t block_count; /* of reshape and order */
+    bool has_partial, has_replicated;
+} TiledSharding;
+
+typedef struct AxisOrder {
+    int32_t axes[MESH_MAX_AXES];
+    int32_t count;
+} AxisOrder;
+
+/* Appends the axes of more than one device in a state; returns how many devices they have together. */
+static int32_t append_axes(AxisOrder *order, const Mesh *mesh, SbpState state, Sbp wanted) {
+    int32_t devices = 1;
+    for (int32_t k = 0; k < mesh->axis_count; k++) {
+        bool is_partial = sbp_is_partial(wanted) && sbp_is_partial(state.axis[k]);
+        if (mesh->axes[k].size == 1 || (state.axis[k] != wanted && !is_partial)) continue;
+        order->axes[order->count++] = k;
+        devices *= mesh->axes[k].size;
+    }
+    return devices;
+}
+
+/* Returns the mesh axis of more than one device that comes next after `axis`; -1: none. */
+static int32_t next_axis(const Mesh *mesh, int32_t axis) {
+    for (int32_t k = axis + 1; k < mesh->axis_count; k++) {
+        if (mesh->axes[k].size > 1) return k;
+    }
+    return -1;
+}
+
+/* Fills reshape and order: neighbouring axes as one block. */
+static void set_blocks(TiledSharding *sharding, const Mesh *mesh, const AxisOrder *order) {
+    int32_t starts[MESH_MAX_AXES], sizes[MESH_MAX_AXES], count = 0; /* in permuted order */
+    for (int32_t k = 0; k < order->count; k++) {
+        int32_t axis = order->axes[k];
+        if (k > 0 && next_axis(mesh, order->axes[k - 1]) == axis) {
+            sizes[count - 1] *= mesh->axes[axis].size;
+        } else {
+            starts[count] = axis;
+            sizes[count++] = mesh->axes[axis].size;
+        }
+    }
+    sharding->block_count = count;
+    for (int32_t k = 0; k < count; k++) {
+        int32_t place = 0; /* in the order of the mesh */
+        for (int32_t other = 0; other < count; other++) place += starts[other] < starts[k];
+        sharding->order[k] = place;
+        sharding->reshape[place] = sizes[k];
+    }
+}
+
+/* Returns the tiles of an array of that rank in a state on the mesh. */
+static TiledSharding sharding_of_state(const Mesh *mesh, SbpState state, int32_t rank) {
+    TiledSharding sharding = {.tile_rank = rank};
+    AxisOrder order = {.count = 0};
+    for (int32_t d = 0; d < rank; d++) sharding.tiles[d] = append_axes(&order, mesh, state, sbp_split(d));
+    int32_t partial = append_axes(&order, mesh, state, sbp_partial(SBP_ADD));
+    sharding.is_replicated = order.count == 0;
+    int32_t replicated = append_axes(&order, mesh, state, SBP_B);
+    sharding.has_partial = partial > 1;
+    sharding.has_replicated = replicated > 1;
+    if (sharding.has_partial) sharding.tiles[sharding.tile_rank++] = partial;
+    if (sharding.has_replicated) sharding.tiles[sharding.tile_rank++] = replicated;
+    set_blocks(&sharding, mesh, &order);
+    return sharding;
+}
+
+/* ---- messages ---- */
 
 int64_t *sharding_copy_int64(Arena *arena, const int32_t *values, int32_t count) {
     int64_t *copy = ARENA_ARRAY(arena, int64_t, count);

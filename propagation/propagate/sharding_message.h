@@ -7,7 +7,8 @@
 #define PROPAGATION_PROPAGATE_SHARDING_MESSAGE_H
 
 #include "ir/hlo.pb-c.h"
-#include "propagation/propagate/hlo_sharding.h"
+#include "propagation/sharding/mesh.h"
+#include "propagation/sharding/sbp.h"
 
 typedef enum ShardingSpelling {
     SHARDING_TILES,  /* {devices=[2,1,4]<=[8] last_tile_dim_replicate} */
