@@ -80,13 +80,21 @@ AmStatus cpu_prepare_transpose(KernelCall *call, Arena *arena, AmError *error) {
     return AM_OK;
 }
 
-AmStatus cpu_prepare_slice(KernelCall *call, Arena *arena, AmError *error) {
+/* Makes a kernel of one box with the strides of the operand. */
+static AmStatus new_operand_box(Box **box, KernelCall *call, Arena *arena, AmError *error) {
+    const IrShape *operand = call->operand_shapes[0];
     MoveKernel *kernel;
     TRY(new_kernel(&kernel, call, arena, 1, error));
+    *box = kernel->boxes;
+    strided_row_major((*box)->in_strides, operand->dimensions, operand->rank);
+    return AM_OK;
+}
+
+AmStatus cpu_prepare_slice(KernelCall *call, Arena *arena, AmError *error) {
     const IrShape *operand = call->operand_shapes[0];
     const IrAttributes *attributes = call->instruction->attributes;
-    Box *box = kernel->boxes;
-    strided_row_major(box->in_strides, operand->dimensions, operand->rank);
+    Box *box;
+    TRY(new_operand_box(&box, call, arena, error));
     for (int32_t d = 0; d < operand->rank; d++) {
         box->in_at += attributes->slice_start[d] * box->in_strides[d];
         if (attributes->slice_stride) box->in_strides[d] *= attributes->slice_stride[d];
@@ -95,12 +103,10 @@ AmStatus cpu_prepare_slice(KernelCall *call, Arena *arena, AmError *error) {
 }
 
 AmStatus cpu_prepare_reverse(KernelCall *call, Arena *arena, AmError *error) {
-    MoveKernel *kernel;
-    TRY(new_kernel(&kernel, call, arena, 1, error));
     const IrShape *operand = call->operand_shapes[0];
     const IrAttributes *attributes = call->instruction->attributes;
-    Box *box = kernel->boxes;
-    strided_row_major(box->in_strides, operand->dimensions, operand->rank);
+    Box *box;
+    TRY(new_operand_box(&box, call, arena, error));
     for (int32_t k = 0; k < attributes->dimension_count; k++) {
         int64_t d = attributes->dimensions[k];
         if (operand->dimensions[d] == 0) continue;
