@@ -15,7 +15,7 @@ the tests against PyTorch, .venv-torch), builds into build/, and runs the tests:
   unit     every unit test again under the address and undefined-behaviour
            sanitizers (build-asan/), and those with threads under the thread
            sanitizer (build-tsan/)
-  fuzz     every fuzzer for 6 seconds (60 with --full) under the address and
+  fuzz     every fuzzer for 10 seconds (60 with --full) under the address and
            undefined-behaviour sanitizers (build-asan/)
   ctest    everything registered with CMake; the summary gives the time of each
            label: unit, check, e2e, jax, mpi, gpu. Tests that need what is not
@@ -160,7 +160,7 @@ test_sanitized() (
 )
 
 test_fuzzers() {
-  local seconds=6 fuzzer name
+  local seconds=10 fuzzer name
   if [ "$full" = 1 ]; then seconds=60; fi
   tests/fuzz/seeds.sh build/automap build-asan/seeds || return 1
   for fuzzer in tests/fuzz/fuzz_*.c; do
