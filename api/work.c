@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/arena.h"
 #include "base/system/clock.h"
 #include "base/system/stop.h"
 
@@ -172,10 +173,9 @@ static AmStatus run_with_reports(ApiWork *work, AmError *error) {
     return self.has_lost && self.status == AM_OK ? am_fail_memory(error, 0) : self.status;
 }
 
-AmStatus api_work_run(ApiWork *work, int64_t limit, AmError *error) {
+/* Runs the work in the caller's thread, or with reports in a thread of its own. */
+static AmStatus run_watched(ApiWork *work, int64_t limit, AmError *error) {
     AmStatus status;
-    work->stop = 0;
-    work->watch = NULL;
     if (!work->callbacks->on_progress) {
         API_IN_C_LOCALE(status, work->run(work, error), error);
         return status;
@@ -185,5 +185,13 @@ AmStatus api_work_run(ApiWork *work, int64_t limit, AmError *error) {
     status = run_with_reports(work, error);
     search_watch_free(work->watch);
     work->watch = NULL;
+    return status;
+}
+
+AmStatus api_work_run(ApiWork *work, int64_t limit, AmError *error) {
+    work->stop = 0;
+    work->watch = NULL;
+    AmStatus status = run_watched(work, limit, error);
+    arena_free_cache(); /* large after long work */
     return status;
 }

@@ -21,8 +21,8 @@ const volatile sig_atomic_t *api_work_flag(const ApiWork *work);
 
 /* Runs the work with numbers in the format of the C locale. With on_progress the work runs in a thread of its
  * own, and the caller's thread calls all functions but on_episode: meanwhile `callbacks` has functions that
- * queue the reports of the work. AM_ERROR_INTERNAL: no memory, also for a report. `limit`: evaluations that
- * the user permits, 0: none. */
+ * queue the reports of the work. The cache of arenas is empty afterwards. AM_ERROR_INTERNAL: no memory, also
+ * for a report. `limit`: evaluations that the user permits, 0: none. */
 AmStatus api_work_run(ApiWork *work, int64_t limit, AmError *error);
 
 #endif

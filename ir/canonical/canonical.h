@@ -19,9 +19,9 @@ AmStatus ir_canonicalize(IrModule **canonical, const IrModule *module, AmError *
 void ir_hash(const IrModule *canonical, char hex[65]);
 
 /* Finds value numbers of the entry: numbers[i] is the first instruction that has the operator, attributes,
- * literal and called computations of i, on operands of the same numbers; An instruction that
- * draws from a hidden state or has an effect has its own number. `sources` [instruction]: the instruction
- * whose value i hands on (ir/dataflow.h), which has its number. */
+ * literal and called computations of i, on operands of the same numbers. An instruction that draws from
+ * a hidden state or has an effect has its own number. `sources` [instruction]: the instruction whose value i
+ * hands on (ir/dataflow.h), which has its number. */
 AmStatus ir_number_values(int32_t *numbers, const IrModule *canonical, const int32_t *sources,
                           AmError *error);
 
