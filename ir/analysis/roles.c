@@ -281,7 +281,7 @@ AmStatus ir_find_roles(IrRoles **result, Arena *arena, IrModule *canonical, cons
     int32_t possible = 0; /* losses between which nothing decides */
     roles->loss = -1;
     if (roles_path) {
-        TRY_OR_FAIL(ir_read_roles_file(roles, &flow, roles_path, error));
+        TRY_OR_FAIL(ir_read_roles_file(roles, arena, &flow, roles_path, error));
         TRY_OR_FAIL(cut_repeated_steps(roles, &graph, &scratch, error));
         mark_forward(roles, &graph, forward);
         warn_of_data_flow(roles, &pairing, canonical);

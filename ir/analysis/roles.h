@@ -50,6 +50,8 @@ typedef struct IrRoles {
     int32_t loss;     /* output index, or -1 */
     IrPhase *phases;  /* per instruction of the canonical module, loop bodies included */
     int32_t *repeats; /* per instruction: the forward one whose value a recomputed one makes again, or -1 */
+    const char
+        *whole_batch; /* why the exporter's step cannot run on parts of its batch, as a clause, or NULL */
 } IrRoles;
 
 /* Finds the roles. `roles_path` may be NULL; looking for a model.roles.json beside the model is the caller's

@@ -14,6 +14,7 @@
 
 typedef struct RolesReader {
     IrRoles *roles;
+    Arena *arena; /* of the roles */
     const IrDataflow *flow;
     const char *path;
     int32_t *parameter_of; /* per output, or -1 */
@@ -115,12 +116,22 @@ static AmStatus read_parameter(const RolesReader *reader, json_t *object, int32_
     return AM_OK;
 }
 
+/* Reads why the step needs the whole batch; absent: it does not. */
+static AmStatus read_whole_batch(const RolesReader *reader, json_t *root) {
+    const char *why = NULL;
+    if (!json_object_get(root, "whole_batch")) return AM_OK;
+    TRY(json_get_string(&why, root, "whole_batch", reader->path, "$", reader->error));
+    reader->roles->whole_batch = arena_copy_string(reader->arena, why);
+    return reader->roles->whole_batch ? AM_OK : am_fail_memory(reader->error, (int64_t)strlen(why));
+}
+
 static AmStatus read_document(const RolesReader *reader, json_t *root) {
-    static const char *const keys[] = {"format", "loss", "parameters", NULL};
+    static const char *const keys[] = {"format", "loss", "parameters", "whole_batch", NULL};
     IrRoles *roles = reader->roles;
     json_t *parameters = NULL;
     TRY(json_check_format(root, FORMAT, reader->path, reader->error));
     TRY(json_only_keys(root, keys, reader->path, "$", reader->error));
+    TRY(read_whole_batch(reader, root));
     TRY(json_get_array(&parameters, root, "parameters", reader->path, "$", reader->error));
     if (json_array_size(parameters) != (size_t)roles->parameter_count)
         return am_fail(reader->error, AM_ERROR_INPUT, reader->path,
@@ -141,7 +152,8 @@ static AmStatus read_document(const RolesReader *reader, json_t *root) {
     return AM_OK;
 }
 
-AmStatus ir_read_roles_file(IrRoles *roles, const IrDataflow *flow, const char *path, AmError *error) {
+AmStatus ir_read_roles_file(IrRoles *roles, Arena *arena, const IrDataflow *flow, const char *path,
+                            AmError *error) {
     AmStatus status = AM_OK;
     json_t *root = NULL;
     Arena scratch = {0};
@@ -149,7 +161,8 @@ AmStatus ir_read_roles_file(IrRoles *roles, const IrDataflow *flow, const char *
     TRY(file_read(&bytes, path, error));
     TRY_OR_FAIL(file_format_expect(FILE_FORMAT_ROLES, bytes.name, bytes.data, bytes.length, error));
     TRY_OR_FAIL(json_parse(&root, bytes.name, bytes.data, (size_t)bytes.length, error));
-    RolesReader reader = {roles, flow, bytes.name, ARENA_ARRAY(&scratch, int32_t, flow->output_count), error};
+    RolesReader reader = {roles, arena, flow, bytes.name, ARENA_ARRAY(&scratch, int32_t, flow->output_count),
+                          error};
     if (!reader.parameter_of) {
         status = am_fail_memory(error, (int64_t)flow->output_count * 4);
         goto fail;

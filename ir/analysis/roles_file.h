@@ -7,7 +7,8 @@
 
 /* Fills role, output and paired_by of roles->parameters, and roles->loss. The
  * parameters' numbers and paths and the outputs must be there already: paths,
- * shapes and indices are checked against them. */
-AmStatus ir_read_roles_file(IrRoles *roles, const IrDataflow *flow, const char *path, AmError *error);
+ * shapes and indices are checked against them. Fills roles->whole_batch, in `arena`. */
+AmStatus ir_read_roles_file(IrRoles *roles, Arena *arena, const IrDataflow *flow, const char *path,
+                            AmError *error);
 
 #endif

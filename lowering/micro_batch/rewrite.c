@@ -139,6 +139,13 @@ static bool rounds_sums(const MicroBatchRewrite *rewrite) {
     return false;
 }
 
+/* Refuses steps that the exporter says to need the whole batch, as of a table with a row for each example. */
+static AmStatus check_whole_batch(const PlanContext *primary, AmError *error) {
+    if (!primary->roles->whole_batch) return AM_OK;
+    return am_fail(error, AM_ERROR_INFEASIBLE, primary->canonical->source,
+                   "cannot be split into micro-batches: %s", primary->roles->whole_batch);
+}
+
 /* Refuses operators that mix examples of the data before any weight: loops may follow their results, parts
  * may not. */
 static AmStatus check_data(const MicroBatchRewrite *rewrite, AmError *error) {
@@ -188,6 +195,7 @@ AmStatus micro_batches_check_apart(const PlanContext *primary, int32_t parts, Am
                                          .relaxations = 1u << RELAXATION_ROUNDED_SUMS};
     Arena scratch = {0};
     MicroBatchRewrite *rewrite;
+    TRY(check_whole_batch(primary, error));
     AmStatus status = find_levels_of(&rewrite, &scratch, primary, &settings, error);
     if (status == AM_OK) status = check_data(rewrite, error);
     arena_free(&scratch);
@@ -199,6 +207,7 @@ AmStatus micro_batches_check_data(const PlanContext *primary, int32_t parts, AmE
     Arena scratch = {0};
     MicroBatchRewrite *rewrite;
     AmError other = {0}; /* weights are in the way, which is no matter of the data */
+    TRY(check_whole_batch(primary, error));
     AmStatus status = find_levels_of(&rewrite, &scratch, primary, &settings, &other);
     if (status == AM_OK) status = check_data(rewrite, error);
     else if (status == AM_ERROR_INFEASIBLE) status = AM_OK;
@@ -232,6 +241,7 @@ static AmStatus rewrite_in_micro_batches(PlanContext *self, int32_t **origins, A
         if (!dimensions) return am_fail_memory(error, base->roles->parameter_count);
         TRY(find_demands_apart(&rewrite, dimensions, scratch, base, settings, error));
     } else {
+        if (self->primary->keeps_data_apart) TRY(check_whole_batch(self->primary, error));
         TRY(find_levels_of(&rewrite, scratch, base, settings, error));
         if (self->primary->keeps_data_apart) TRY(check_data(rewrite, error));
         TRY(micro_batch_find_demands(rewrite, error));

@@ -185,6 +185,8 @@ static void bad_roles_files_are_refused(void **state) {
         {"{\"format\": \"automap-roles-1\", \"parameters\": [], \"loss\": null}",
          "expected the module's 3 parameters"},
         {"{\"format\": \"automap-roles-1\", \"parameters\": [], \"loss\": null, \"losses\": 1}", "losses"},
+        {"{\"format\": \"automap-roles-1\", \"whole_batch\": true, \"parameters\": [], \"loss\": null}",
+         "$.whole_batch"},
         {"FIRST, \"role\": \"weights\", \"output\": 1}", "$.parameters[0].role"},
         {"FIRST, \"role\": \"weight\", \"output\": 3}", "$.parameters[0].output"},
         {"FIRST, \"role\": \"weight\", \"output\": 2}", "another shape"},
