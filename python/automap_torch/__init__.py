@@ -3,7 +3,7 @@
     export(model, loss, optimizer, batch, directory)   the module, its roles, its state and its data
     parallelize(model, plan)                           the parameters as DTensors, on every rank
 
-`loss(model, *batch)` gives a scalar. Optimizers are SGD, Adam and AdamW.
+`loss(model, *batch)` gives a scalar. Optimizers are SGD, Adam, AdamW, Adagrad and RMSprop.
 """
 
 from .export import export

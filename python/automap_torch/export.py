@@ -13,55 +13,30 @@ import contextlib
 import inspect
 import itertools
 import json
+import logging
 import operator as python_operator
 import pathlib
 import re
+import traceback
 
 import numpy as np
 import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.func import functional_call, functionalize, grad_and_value
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from .decompositions import decompositions
 from . import examples, indices, pools  # noqa: F401 (operators of the table)
+from .functions import PlainFunctions
 from .operators import TABLE, Value, Writer
-from .optimizers import initial_state, update
+from .optimizers import initial_state, settings_of, update
 
 
 KEY = "random.key"  # the state of dropout's random numbers
-
-
-def one_hot(tensor, num_classes=-1):
-    if num_classes < 0:
-        raise NotImplementedError("one_hot without a number of classes")
-    return (tensor[..., None] == torch.arange(num_classes, device=tensor.device)).to(torch.int64)
-
-
-def embedding_bag(tensor, weight, offsets=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode="mean",
-                  sparse=False, per_sample_weights=None, include_last_offset=False, padding_idx=None):
-    if tensor.ndim != 2 or max_norm is not None or scale_grad_by_freq or mode not in ("sum", "mean"):
-        raise NotImplementedError("embedding_bag: expected [bags, indices], mode sum or mean, and no further options")
-    rows = torch.nn.functional.embedding(tensor, weight, padding_idx)
-    if per_sample_weights is not None:
-        rows = rows * per_sample_weights[..., None]
-    if padding_idx is None:
-        return rows.sum(1) if mode == "sum" else rows.mean(1)
-    counts = (tensor != padding_idx % weight.shape[0]).to(rows.dtype)[..., None]
-    total = (rows * counts).sum(1)
-    return total if mode == "sum" else total / counts.sum(1).clamp(min=1)
-
-
-class PlainFunctions(TorchFunctionMode):
-    """Replaces functions that look at indices, which a trace does not have: one_hot by comparisons, bags of one size by
-    sums over an embedding."""
-
-    REPLACED = {torch.nn.functional.one_hot: one_hot, torch.nn.functional.embedding_bag: embedding_bag}
-
-    def __torch_function__(self, function, types, arguments=(), options=None):
-        return self.REPLACED.get(function, function)(*arguments, **(options or {}))
+# Folders whose source lines are not the user's.
+OWN = tuple(str(pathlib.Path(file).parent) for file in (torch.__file__, __file__, contextlib.__file__))
 
 
 @contextlib.contextmanager
@@ -75,6 +50,11 @@ def plain_kernels():
     try:
         with sdpa_kernel(SDPBackend.MATH), PlainFunctions():
             yield
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        lines = [f"{pathlib.Path(frame.filename).name}:{frame.lineno}"
+                 for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(OWN)]
+        raise NotImplementedError(f"{error.func}{f' ({lines[-1]})' if lines else ''}: its result depends on elements "
+                                  "of a tensor, which a trace does not have") from None
     finally:
         torch._C._set_mkldnn_enabled(is_enabled)
         layers._detect_is_causal_mask = own
@@ -102,7 +82,8 @@ def loss_of_examples(loss, dimensions):
         return loss
 
     def moved(model, *batch):
-        return loss(model, *[value.movedim(0, d) if d else value for value, d in zip(batch, dimensions, strict=True)])
+        return loss(model, *[value.movedim(0, d).contiguous() if d else value
+                             for value, d in zip(batch, dimensions, strict=True)])
 
     moved.dimensions = dimensions
     return moved
@@ -112,6 +93,18 @@ def named(values):
     return {name.removeprefix("model."): value.detach() for name, value in values}
 
 
+def call_with(module, values, arguments, options=None):
+    """module(*arguments, **options) with parameters and buffers by name, also where modules share them. PyTorch's
+    functional_call leaves the values in a module of two paths."""
+    names, given = {}, {}
+    for path, part in module.named_modules():
+        for name, tensor in [*part._parameters.items(), *part._buffers.items()]:
+            own = f"{path}.{name}" if path else name
+            if names.setdefault(id(tensor), own) in values:
+                given[own] = values[names[id(tensor)]]
+    return functional_call(module, given, arguments, options, tie_weights=False)
+
+
 def loss_function(model, loss):
     """The loss and the new values of the buffers by name, as a function of parameters, buffers and batch."""
     module = LossOf(model, loss)
@@ -119,7 +112,7 @@ def loss_function(model, loss):
     def loss_of(parameters, buffers, batch):
         own = {name: value.clone() for name, value in buffers.items()}
         given = {f"model.{name}": value for name, value in {**parameters, **own}.items()}
-        return functional_call(module, given, batch), own
+        return call_with(module, given, batch), own
 
     return loss_of
 
@@ -133,6 +126,31 @@ def find_batch(model, loss, batch):
     """The dimension of the examples in each tensor of a batch, None for tensors without examples."""
     with plain_kernels():
         return examples.find_dimensions(examples.trace(loss_function(model, loss), *values_of(model), batch), batch)
+
+
+def find_whole_batch(model, loss, batch, dimensions):
+    """Why part of a batch cannot run alone, as a clause; None: it can. `dimensions` are those of the examples. The loss
+    is traced, and traced once more with every example twice, which constants of the batch's size do not allow."""
+    batch, loss = examples_first(batch, dimensions), loss_of_examples(loss, dimensions)
+    leading = [None if d is None or not value.ndim else 0 for value, d in zip(batch, dimensions, strict=True)]
+    count = next((len(value) for value, d in zip(batch, leading, strict=True) if d is not None), 1)
+    if count == 1:
+        return None
+    loss_of, values = loss_function(model, loss), values_of(model)
+    with plain_kernels():
+        differing = examples.Places(examples.trace(loss_of, *values, batch), leading, count).differing
+        if differing:
+            return f"{differing[0].target} has values that differ by example"
+        twice = [value if d is None else torch.cat([value, value]) for value, d in zip(batch, leading, strict=True)]
+        logger = logging.getLogger("torch._subclasses.fake_tensor")  # it logs the error below
+        is_silent, logger.disabled = logger.disabled, True
+        try:
+            examples.trace(loss_of, *values, twice)
+        except (RuntimeError, ValueError) as error:
+            return f"the step has a constant of the batch's size: {str(error).splitlines()[0]}"
+        finally:
+            logger.disabled = is_silent
+    return None
 
 
 def splittable(model, loss, batch):
@@ -153,9 +171,13 @@ def splittable(model, loss, batch):
     return graph if examples.put_rows_by_example(graph, places) else loss_of
 
 
-def differentiate(loss_of, parameters, buffers, batch):
-    """Gradients by name, and the loss with the new values of the buffers. `loss_of` is a loss_function()."""
-    return grad_and_value(lambda parameters: loss_of(parameters, buffers, batch), has_aux=True)(parameters)
+def differentiate(model, loss_of, parameters, buffers, batch):
+    """Gradients of the model's parameters that need one, by name, and the loss with the new values of the buffers.
+    `loss_of` is a loss_function()."""
+    needing = {name: parameters[name] for name, own in model.named_parameters() if own.requires_grad}
+    if not needing:
+        raise ValueError("no parameter of the model needs a gradient")
+    return grad_and_value(lambda needing: loss_of({**parameters, **needing}, buffers, batch), has_aux=True)(needing)
 
 
 @contextlib.contextmanager
@@ -189,27 +211,27 @@ def place(node):
     """Returns the place of an operator in the step, where PyTorch has it: ` (module layers.0, model.py:57)`."""
     path = node.meta.get("module")
     places = [f"module {path}"] if path else []
-    own = (str(pathlib.Path(torch.__file__).parent), str(pathlib.Path(__file__).parent))
     frames = re.findall(r'File "(.*)", line (\d+)', node.stack_trace or "")
-    lines = [f"{pathlib.Path(file).name}:{line}" for file, line in frames if not file.startswith(own)]
+    lines = [f"{pathlib.Path(file).name}:{line}" for file, line in frames if not file.startswith(OWN)]
     return f" ({', '.join(places + lines[-1:])})" if places or lines else ""
 
 
 def traced(model, loss, optimizer, batch):
     """The graph of a step, and its arguments: parameters, buffers, optimizer state, batch."""
-    arguments = values_of(model)
-    arguments += (initial_state(optimizer, arguments[0]), tuple(batch))
+    settings, arguments = settings_of(optimizer, model), values_of(model)
+    arguments += (initial_state(optimizer, settings, arguments[0]), tuple(batch))
+    arguments = pytree.tree_map(torch.Tensor.contiguous, arguments)  # operators on channels last use strides
     loss_of = splittable(model, loss, batch)
 
     def step(parameters, buffers, state, batch):
-        gradients, (value, own) = differentiate(loss_of, parameters, buffers, batch)
-        new, new_state = update(optimizer, parameters, gradients, state)
+        gradients, (value, own) = differentiate(model, loss_of, parameters, buffers, batch)
+        new, new_state = update(optimizer, settings, parameters, gradients, state)
         return new, own, new_state, value
 
     lines = {"record_stack_traces": True} if "record_stack_traces" in inspect.signature(make_fx).parameters else {}
     with plain_kernels(), modules_named(model):
         graph = make_fx(functionalize(step), decomposition_table=decompositions(), tracing_mode="fake",
-                        **lines)(*arguments)
+                        _allow_non_fake_inputs=True, **lines)(*arguments)
     return graph, arguments
 
 
@@ -218,6 +240,12 @@ def facts(value):
     if isinstance(value, torch.Tensor):
         return value
     return [facts(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+
+def is_constant(node):
+    """Returns whether a node is a tensor of its arguments alone, such as torch.tril_indices(4, 4)."""
+    return (not node.all_input_nodes and isinstance(node.meta["val"], torch.Tensor)
+            and torch.Tag.nondeterministic_seeded not in node.target.tags)
 
 
 def convert(writer, graph, paths):
@@ -242,6 +270,9 @@ def convert(writer, graph, paths):
             values[node] = values[node.args[0]][node.args[1]]
         elif node.op == "call_function":
             name = node.target._schema.name.split("::")[1]
+            if name not in TABLE and is_constant(node):
+                values[node] = constant_tensor(writer, node.target(*node.args, **node.kwargs))
+                continue
             if name not in TABLE:
                 raise NotImplementedError(f"{node.target}{place(node)}: automap_torch does not know this operator")
             arguments = torch.fx.map_arg(node.args, read), torch.fx.map_arg(node.kwargs, read)
@@ -305,7 +336,7 @@ def export(model, loss, optimizer, batch, directory, names=None, batch_dim=None)
 
     model      a torch.nn.Module on the CPU
     loss       loss(model, *batch) gives a scalar, the mean over the batch
-    optimizer  torch.optim.SGD, Adam or AdamW of the model's parameters, before its first step
+    optimizer  torch.optim.SGD, Adam, AdamW, Adagrad or RMSprop of parameters of the model, before its first step
     batch      the tensors of one global batch
     names      of the tensors of the batch; default batch_a, batch_b, ...
     batch_dim  the dimension of the examples in these tensors, such as 1 of sequences first; those that lack the
@@ -313,6 +344,7 @@ def export(model, loss, optimizer, batch, directory, names=None, batch_dim=None)
                module and in data.npz the examples come first.
     """
     directory, dimensions = pathlib.Path(directory), dimensions_of(model, loss, batch, batch_dim)
+    whole_batch = find_whole_batch(model, loss, batch, dimensions)
     batch, loss = examples_first(batch, dimensions), loss_of_examples(loss, dimensions)
     graph, arguments = traced(model, loss, optimizer, batch)
     writer = Writer()
@@ -336,7 +368,8 @@ def export(model, loss, optimizer, batch, directory, names=None, batch_dim=None)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "model.hlo").write_text(text)
     (directory / "model.roles.json").write_text(
-        json.dumps({"format": "automap-roles-1", "loss": state, "parameters": parameters}, indent=1) + "\n")
+        json.dumps({"format": "automap-roles-1", "loss": state, "parameters": parameters,
+                    **({"whole_batch": whole_batch} if whole_batch else {})}, indent=1) + "\n")
     leaves = pytree.tree_leaves(arguments)
     arrays = {path: to_numpy(leaf) for (path, _), leaf in zip(rows, leaves, strict=True)}
     keys = {KEY: np.zeros(2, np.uint64)} if writer.key else {}

@@ -76,46 +76,52 @@ def change(w, x, adds):
     return w.computation(f"assign_{kind}", [x.dtype] * 2, f"c = {kind}[] copy(b)")
 
 
-def joined_indices(w, x, indices):
-    """The indices of leading dimensions of x as vectors in a last dimension, negative ones from the end."""
-    if any(index is None or index.dtype == torch.bool for index in indices):
-        raise NotImplementedError("indices of other than leading dimensions")
-    shape = torch.broadcast_shapes(*(index.shape for index in indices))
-    rows = []
-    for d, index in enumerate(indices):
-        index = w.broadcast(w.convert(index, torch.int64), shape)
-        is_negative = w.elementwise("compare", torch.int64, shape, index, 0, attributes="direction=LT",
-                                    result=torch.bool)
-        index = w.select(is_negative, w.elementwise("add", torch.int64, shape, index, x.shape[d]), index, torch.int64,
-                         shape)
-        rows.append(w.reshape(index, (*shape, 1)))
-    if len(rows) == 1:
-        return rows[0], shape
-    return w.write("concatenate", (*shape, len(rows)), torch.int64, rows, f"dimensions={{{len(shape)}}}"), shape
+class Indexed:
+    """The dimensions of x that tensors of indices point into, and their places in the result as PyTorch has them: at
+    the first of neighbouring dimensions, else first. `joined` has the indices as vectors in a last dimension, negative
+    ones from the end."""
+
+    def __init__(self, w, x, indices):
+        if any(index is not None and index.dtype == torch.bool for index in indices):
+            raise NotImplementedError("a mask as an index")
+        self.dimensions = [d for d, index in enumerate(indices) if index is not None]
+        self.shape = torch.broadcast_shapes(*(indices[d].shape for d in self.dimensions))
+        rows = []
+        for d in self.dimensions:
+            index = w.broadcast(w.convert(indices[d], torch.int64), self.shape)
+            is_negative = w.elementwise("compare", torch.int64, self.shape, index, 0, attributes="direction=LT",
+                                        result=torch.bool)
+            from_end = w.elementwise("add", torch.int64, self.shape, index, x.shape[d])
+            index = w.select(is_negative, from_end, index, torch.int64, self.shape)
+            rows.append(w.reshape(index, (*self.shape, 1)))
+        self.joined = rows[0] if len(rows) == 1 else w.write("concatenate", (*self.shape, len(rows)), torch.int64, rows,
+                                                             f"dimensions={{{len(self.shape)}}}")
+        first, last = self.dimensions[0], self.dimensions[-1]
+        at = first if last - first == len(self.dimensions) - 1 else 0
+        others = [size for d, size in enumerate(x.shape) if d not in self.dimensions]
+        self.result = (*others[:at], *self.shape, *others[at:])
+        self.windows = [d for d in range(len(self.result)) if not at <= d < at + len(self.shape)]
 
 
 @operator("index", "_unsafe_index")
 def index_of(w, name, out, x, indices):
     """x[i, j, ...] of tensors of indices."""
-    joined, shape = joined_indices(w, x, indices)
-    count, at = len(indices), len(shape)
-    leading = numbers(range(count))
-    return w.write("gather", out.shape, out.dtype, [x, joined],
-                   f"offset_dims={numbers(range(at, len(out.shape)))}, collapsed_slice_dims={leading}, "
-                   f"start_index_map={leading}, index_vector_dim={at}, "
-                   f"slice_sizes={numbers([1] * count + list(x.shape[count:]))}")
+    indexed = Indexed(w, x, indices)
+    chosen = numbers(indexed.dimensions)
+    sizes = [1 if d in indexed.dimensions else size for d, size in enumerate(x.shape)]
+    return w.write("gather", out.shape, out.dtype, [x, indexed.joined],
+                   f"offset_dims={numbers(indexed.windows)}, collapsed_slice_dims={chosen}, start_index_map={chosen}, "
+                   f"index_vector_dim={len(indexed.shape)}, slice_sizes={numbers(sizes)}")
 
 
 @operator("index_put", "_unsafe_index_put")
 def index_put(w, name, out, x, indices, values, accumulate=False):
     """Elements or rows of a table, as the gradient of an embedding adds them."""
-    joined, shape = joined_indices(w, x, indices)
-    count, at = len(indices), len(shape)
-    values = w.broadcast(values, (*shape, *x.shape[count:]))
-    leading = numbers(range(count))
-    return w.write("scatter", out.shape, out.dtype, [x, joined, values],
-                   f"update_window_dims={numbers(range(at, len(values.shape)))}, inserted_window_dims={leading}, "
-                   f"scatter_dims_to_operand_dims={leading}, index_vector_dim={at}, "
+    indexed = Indexed(w, x, indices)
+    chosen = numbers(indexed.dimensions)
+    return w.write("scatter", out.shape, out.dtype, [x, indexed.joined, w.broadcast(values, indexed.result)],
+                   f"update_window_dims={numbers(indexed.windows)}, inserted_window_dims={chosen}, "
+                   f"scatter_dims_to_operand_dims={chosen}, index_vector_dim={len(indexed.shape)}, "
                    f"to_apply={change(w, x, accumulate)}")
 
 

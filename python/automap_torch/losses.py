@@ -20,12 +20,12 @@ import warnings
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.func import functional_call, functionalize
+from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from .decompositions import decompositions
-from .export import plain_kernels
+from .export import call_with, plain_kernels
 from .operations import value_of
 from .stages import LossGraph, find_counts, mean_of_counts
 
@@ -80,12 +80,28 @@ def twice(value, dimension=0, count=None):
 @torch.no_grad()
 def is_sum(loss, outputs, batches):
     """Returns whether the loss is a sum over the examples; otherwise it is a mean. Random outputs of these shapes
-    decide, with the first of the batches that has a loss."""
-    def random(value):
-        is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
-        return torch.randn(value.shape, dtype=value.dtype) if is_float else value
+    decide, with the first of the batches that has a loss: normal ones, or, where the loss takes none of these, as a
+    logarithm of probabilities, ones between 0 and 1."""
+    for draw in (torch.randn, torch.rand):
+        def random(value, draw=draw):
+            is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
+            return draw(value.shape, dtype=value.dtype) if is_float else value
 
-    outputs = tree_map(random, outputs)
+        try:
+            found = kind_of(loss, tree_map(random, outputs), batches)
+        except NotImplementedError:
+            raise
+        except (RuntimeError, ValueError):  # elements that the loss refuses
+            if draw is torch.rand:
+                raise
+            continue
+        if found:
+            return found == "sum"
+    return False
+
+
+def kind_of(loss, outputs, batches):
+    """"sum" or "mean", with the first of the batches that has a finite loss for these outputs; None: no batch has."""
     for batch in batches:
         once = float(loss(StandIn(outputs), *batch))
         dimensions = getattr(loss, "dimensions", [0] * len(batch))
@@ -98,13 +114,13 @@ def is_sum(loss, outputs, batches):
                                   *doubled))
             except (IndexError, RuntimeError, ValueError):  # sizes that do not agree
                 continue
-            for factor in (1, 2):
+            for factor, kind in ((1, "mean"), (2, "sum")):
                 if abs(both - factor * once) <= 1e-3 * max(abs(once), abs(both)):
-                    return factor == 2
+                    return kind
         if math.isfinite(once):  # else no example of the part has a target
             raise NotImplementedError(f"the loss is neither a mean nor a sum over the batch: it is {once:g}, and "
                                       f"{both:g} with every example twice")
-    return False
+    return None
 
 
 def is_sum_of(model, loss, batch):
@@ -119,7 +135,7 @@ def is_sum_of(model, loss, batch):
 
     def fake_model(*arguments, **options):
         with shapes:
-            return functional_call(model, values, arguments, options)
+            return call_with(model, values, arguments, options)
 
     try:
         with plain_kernels():

@@ -6,7 +6,8 @@ An operator whose shards DTensor cannot compute runs once more on gathered opera
 import operator as python_operator
 
 import torch
-from torch.distributed.tensor import DTensor, Partial, Replicate
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor.experimental import register_sharding
 from torch.utils._pytree import tree_leaves, tree_map
 
 from .placements import gathered
@@ -28,6 +29,18 @@ def settled(value):
         return value.redistribute(placements=[Replicate() if placement.is_partial() else placement
                                               for placement in value.placements])
     return value
+
+
+class Settled(torch.autograd.Function):
+    """A value whose pending sums end here, in both passes: DTensor has no way from one kind of them to another."""
+
+    @staticmethod
+    def forward(ctx, value):
+        return settled(value)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return settled(gradient)
 
 
 def split_by_batch(x):
@@ -120,7 +133,14 @@ def gather(x, dimension, index, **options):
         index = index.redistribute(placements=[
             placement if placement.is_shard() and placement.dim != dimension % x.ndim else Replicate()
             for placement in x.placements])
-    return settled(ATEN.gather.default(x, dimension, index, **options))
+    return Settled.apply(ATEN.gather.default(x, dimension, index, **options))
+
+
+@register_sharding(ATEN.log_sigmoid_backward.default)
+def log_sigmoid_backward(gradient, x, buffer):
+    """The placements of the result and of the operands, which DTensor lacks. On GPUs the buffer is empty."""
+    rows = [Replicate(), *(Shard(d) for d in range(len(x.shape)) if buffer.shape == x.shape)]
+    return [([placement], [placement] * 3) for placement in rows]
 
 
 PRIMS = {"broadcast_in_dim": broadcast_in_dim, "div": torch.div,
@@ -140,7 +160,7 @@ def function_of(target):
     if target is ATEN.gather.default:
         return gather
     if target is ATEN.embedding.default:  # sums of masked rows end here
-        return lambda *arguments, **options: settled(target(*arguments, **options))
+        return lambda *arguments, **options: Settled.apply(target(*arguments, **options))
     if target in (ATEN.view.default, ATEN._unsafe_view.default):
         return reshape
     if target in (ATEN.sum.dim_IntList, ATEN.mean.dim):  # DTensor takes no dimensions for none, PyTorch for all

@@ -1,71 +1,109 @@
 """Updates of optimizers as functions: (parameters, gradients, state) -> (parameters, state), by name.
 
-The formulas are those of torch.optim; one step count serves all parameters.
+The formulas are those of torch.optim; one step count serves all parameters. Parameters that need no gradient, or that
+the optimizer does not have, keep their values.
 """
 
 import torch
 
-
-def settings_of(optimizer):
-    """The settings of the only group."""
-    if len(optimizer.param_groups) != 1:
-        raise NotImplementedError("an optimizer of several groups of parameters (expected one group)")
-    settings = optimizer.param_groups[0]
-    for name in ("amsgrad", "maximize", "differentiable"):
-        if settings.get(name):
-            raise NotImplementedError(f"{type(optimizer).__name__} with {name} (expected {name}=False)")
-    return settings
+KINDS = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad, torch.optim.RMSprop)
 
 
-def initial_state(optimizer, parameters):
-    """The state before the first step: {"exp_avg": {name: tensor}, "step": tensor}."""
-    settings = settings_of(optimizer)
+def settings_of(optimizer, model):
+    """The settings of the group of each parameter that the optimizer changes, by the parameter's name."""
+    kind = type(optimizer).__name__
+    if type(optimizer) not in KINDS:
+        raise NotImplementedError(f"{kind} (expected SGD, Adam, AdamW, Adagrad or RMSprop)")
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    found = {}
+    for settings in optimizer.param_groups:
+        for name in ("amsgrad", "maximize", "differentiable", "dampening"):
+            if settings.get(name):
+                raise NotImplementedError(f"{kind} with {name} (expected {name}={type(settings[name])()})")
+        for parameter in settings["params"]:
+            if parameter not in names:
+                raise ValueError(f"{kind} has a parameter of shape {list(parameter.shape)} that the model lacks "
+                                 "(expected an optimizer of this model's parameters)")
+            if parameter.requires_grad:
+                found[names[parameter]] = settings
+    return {name: found[name] for name in names.values() if name in found}  # in the order of the model
 
-    def zeros():
-        return {name: torch.zeros_like(value) for name, value in parameters.items()}
+
+def initial_state(optimizer, settings, parameters):
+    """The state before the first step: {"exp_avg": {name: tensor}, "step": tensor}. `settings` are settings_of()."""
+    def filled(is_there=lambda own: True, value=lambda own: 0.0):
+        return {name: torch.full_like(parameters[name], value(own)) for name, own in settings.items() if is_there(own)}
 
     if isinstance(optimizer, torch.optim.SGD):
-        return {"momentum_buffer": zeros()} if settings["momentum"] else {}
-    if isinstance(optimizer, (torch.optim.Adam, torch.optim.AdamW)):
-        return {"exp_avg": zeros(), "exp_avg_sq": zeros(), "step": torch.zeros(())}
-    raise NotImplementedError(f"{type(optimizer).__name__} (expected SGD, Adam or AdamW)")
+        rows = {"momentum_buffer": filled(lambda own: own["momentum"])}
+    elif isinstance(optimizer, torch.optim.Adagrad):
+        rows = {"sum": filled(value=lambda own: own["initial_accumulator_value"])}
+    elif isinstance(optimizer, torch.optim.RMSprop):
+        rows = {"square_avg": filled(), "grad_avg": filled(lambda own: own["centered"]),
+                "momentum_buffer": filled(lambda own: own["momentum"])}
+    else:
+        rows = {"exp_avg": filled(), "exp_avg_sq": filled()}
+    has_step = not isinstance(optimizer, (torch.optim.SGD, torch.optim.RMSprop))
+    return {kind: values for kind, values in rows.items() if values} | ({"step": torch.zeros(())} if has_step else {})
 
 
-def sgd(settings, parameters, gradients, state):
-    rate, momentum, decay = settings["lr"], settings["momentum"], settings["weight_decay"]
-    if settings["dampening"]:
-        raise NotImplementedError("SGD with dampening (expected dampening=0)")
-    new, buffers = {}, {}
-    for name, value in parameters.items():
-        gradient = gradients[name] + decay * value if decay else gradients[name]
-        if momentum:
-            buffers[name] = momentum * state["momentum_buffer"][name] + gradient
-            gradient = gradient + momentum * buffers[name] if settings["nesterov"] else buffers[name]
-        new[name] = value - rate * gradient
-    return new, {"momentum_buffer": buffers} if momentum else {}
+def sgd(own, value, gradient, state, step):
+    if own["weight_decay"]:
+        gradient = gradient + own["weight_decay"] * value
+    if not own["momentum"]:
+        return value - own["lr"] * gradient, {}
+    buffer = own["momentum"] * state["momentum_buffer"] + gradient
+    gradient = gradient + own["momentum"] * buffer if own["nesterov"] else buffer
+    return value - own["lr"] * gradient, {"momentum_buffer": buffer}
 
 
-def adam(settings, parameters, gradients, state, is_decoupled):
-    rate, (beta1, beta2), decay = settings["lr"], settings["betas"], settings["weight_decay"]
-    step = state["step"] + 1
+def adam(own, value, gradient, state, step):
+    rate, (beta1, beta2), decay = own["lr"], own["betas"], own["weight_decay"]
     correction1, correction2 = 1 - torch.pow(beta1, step), torch.sqrt(1 - torch.pow(beta2, step))
-    new, means, squares = {}, {}, {}
-    for name, value in parameters.items():
-        gradient = gradients[name]
-        if decay and is_decoupled:
-            value = value * (1 - rate * decay)
-        elif decay:
-            gradient = gradient + decay * value
-        means[name] = beta1 * state["exp_avg"][name] + (1 - beta1) * gradient
-        squares[name] = beta2 * state["exp_avg_sq"][name] + (1 - beta2) * gradient * gradient
-        divisor = torch.sqrt(squares[name]) / correction2 + settings["eps"]
-        new[name] = value - (rate / correction1) * (means[name] / divisor)
-    return new, {"exp_avg": means, "exp_avg_sq": squares, "step": step}
+    if decay and own.get("decoupled_weight_decay", False):
+        value = value * (1 - rate * decay)
+    elif decay:
+        gradient = gradient + decay * value
+    mean = beta1 * state["exp_avg"] + (1 - beta1) * gradient
+    square = beta2 * state["exp_avg_sq"] + (1 - beta2) * gradient * gradient
+    divisor = torch.sqrt(square) / correction2 + own["eps"]
+    return value - (rate / correction1) * (mean / divisor), {"exp_avg": mean, "exp_avg_sq": square}
 
 
-def update(optimizer, parameters, gradients, state):
-    settings = settings_of(optimizer)
-    if isinstance(optimizer, torch.optim.SGD):
-        return sgd(settings, parameters, gradients, state)
-    is_decoupled = isinstance(optimizer, torch.optim.AdamW) or settings.get("decoupled_weight_decay", False)
-    return adam(settings, parameters, gradients, state, is_decoupled)
+def adagrad(own, value, gradient, state, step):
+    if own["weight_decay"]:
+        gradient = gradient + own["weight_decay"] * value
+    total = state["sum"] + gradient * gradient
+    rate = own["lr"] / (1 + (step - 1) * own["lr_decay"]) if own["lr_decay"] else own["lr"]
+    return value - rate * gradient / (torch.sqrt(total) + own["eps"]), {"sum": total}
+
+
+def rmsprop(own, value, gradient, state, step):
+    if own["weight_decay"]:
+        gradient = gradient + own["weight_decay"] * value
+    square = own["alpha"] * state["square_avg"] + (1 - own["alpha"]) * gradient * gradient
+    new, spread = {"square_avg": square}, square
+    if own["centered"]:
+        new["grad_avg"] = own["alpha"] * state["grad_avg"] + (1 - own["alpha"]) * gradient
+        spread = square - new["grad_avg"] * new["grad_avg"]
+    change = gradient / (torch.sqrt(spread) + own["eps"])
+    if own["momentum"]:
+        change = new["momentum_buffer"] = own["momentum"] * state["momentum_buffer"] + change
+    return value - own["lr"] * change, new
+
+
+RULES = {torch.optim.SGD: sgd, torch.optim.Adam: adam, torch.optim.AdamW: adam, torch.optim.Adagrad: adagrad,
+         torch.optim.RMSprop: rmsprop}
+
+
+def update(optimizer, settings, parameters, gradients, state):
+    """The parameters and the state after a step. `settings` are settings_of()."""
+    rule, new = RULES[type(optimizer)], dict(parameters)
+    step = state["step"] + 1 if "step" in state else None
+    new_state = {kind: {} if isinstance(values, dict) else step for kind, values in state.items()}
+    for name, own in settings.items():
+        before = {kind: values[name] for kind, values in state.items() if isinstance(values, dict) and name in values}
+        new[name], after = rule(own, parameters[name], gradients[name], before, step)
+        for kind, value in after.items():
+            new_state[kind][name] = value
+    return new, new_state

@@ -36,24 +36,23 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.experimental import implicit_replication
-from torch.func import functional_call
 from torch.nn._reduction import legacy_get_string
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from .decompositions import group_norm
-from .examples import Places, trace
-from .export import LossOf, examples_first, loss_function, loss_of_examples, plain_kernels, values_of
+from .export import LossOf, call_with, examples_first, find_whole_batch, loss_of_examples, plain_kernels
 from .losses import PartOfLoss
-from .operations import is_by_example, on_shards, split_by_batch
+from .operations import Settled, is_by_example, on_shards, split_by_batch
 from .operators import DTYPES
 from .pipelines import GraphTraining
 from .placements import (Meshes, StepGradients, batch_dimensions, cut_batch, cut_micro_batch, data_of, for_pass,
-                         place, splits_batch, weights_of)
+                         place, placements_of, splits_batch, weights_of)
 
 FORMAT = "automap-dtensor-1"
 TYPES = {name: dtype for dtype, name in DTYPES.items()}
+CONTAINERS = torch.nn.ModuleList, torch.nn.ModuleDict  # they have no forward pass
 CONVOLUTIONS = torch.nn.modules.conv._ConvNd
 
 
@@ -64,7 +63,7 @@ class Training:
         stage = plan["stages"][0]
         self.model, self.loss, self.count, self.stage = model, loss, plan["n_microbatches"], stage
         self.mesh = Meshes(device).of(stage["device_mesh"])
-        self.data, self.dimensions = data_of([stage]), batch_dimensions(plan)
+        self.data, self.dimensions = data_of([stage], self.count), batch_dimensions(plan)
         self.splits_batch = splits_batch(self.mesh, self.data)
         self.part_of_loss = PartOfLoss(loss)
         self.place(weights_of(stage))
@@ -84,10 +83,7 @@ class Training:
 def add_parts(module, arguments, output):
     """The output of an embedding whose rows are split, added up at once: DTensor forgets which rows a rank lacks
     after the first sum, and the model may read the output twice."""
-    if not hasattr(output, "placements"):
-        return output
-    return output.redistribute(placements=[Replicate() if placement.is_partial() else placement
-                                           for placement in output.placements])
+    return Settled.apply(output) if hasattr(output, "placements") else output
 
 
 MEANS = {torch.nn.functional.mse_loss, torch.nn.functional.smooth_l1_loss, torch.nn.functional.huber_loss,
@@ -124,6 +120,9 @@ class OnShards(TorchFunctionMode):
         options = options or {}
         if getattr(function, "__name__", "") in RECURRENT and isinstance(arguments[2], list) and arguments[-1]:
             return steps_first(function, arguments)
+        if function is torch._weight_norm:  # DTensor has no gradient of the kernel
+            direction, size, dimension = arguments
+            return direction * (size / torch.norm_except_dim(direction, 2, dimension))
         if arguments and is_by_example(getattr(function, "__name__", ""), arguments[0], arguments, options):
             return on_shards(function, *arguments, **options)
         if function is not torch.nn.functional.group_norm and function not in MEANS:
@@ -193,11 +192,10 @@ class TensorTraining(Training):
             values[name] = for_pass(value, wanted)
 
         def model(*arguments, **options):
-            return functional_call(self.model, values, arguments, options)
+            return call_with(self.model, values, arguments, options)
 
         def plain():
-            return functional_call(self.module, {f"model.{name}": value for name, value in values.items()},
-                                   tuple(batch))
+            return call_with(self.module, {f"model.{name}": value for name, value in values.items()}, tuple(batch))
 
         # Masks and positions are plain tensors.
         with implicit_replication(), plain_kernels(), OnShards():
@@ -207,16 +205,24 @@ class TensorTraining(Training):
         return value
 
 
-def mesh_of_shards(mesh, placements):
-    """The mesh of FSDP2: one axis of all ranks, or, where some axes split no weight, one axis of copies and one of the
-    shards of a copy (hybrid sharded data parallelism)."""
-    splits = {d for row in placements.values() for d, placement in enumerate(row) if placement.is_shard()}
+def mesh_of_shards(mesh, placements, rows):
+    """The mesh of FSDP2, and the number of ranks that hold a weight between its passes.
+
+    The mesh has one axis of all ranks, or, where some axes split no weight, one axis of copies and one of the shards of
+    a copy (hybrid sharded data parallelism). Axes that split the optimizer's state alone are before those that split
+    weights as well: ranks of the latter are neighbours, and gather weights among themselves in the backward pass."""
+    def splitting(found):
+        return {d for row in found for d, placement in enumerate(row) if placement.is_shard()}
+
+    splits = splitting(placements.values())
+    inner = splitting(placements_of(row) for row in rows if row["role"] == "weight")
     copies = [d for d in range(mesh.ndim) if d not in splits and mesh.size(d) > 1]
+    order = sorted(range(mesh.ndim), key=lambda d: (d not in copies, d in inner))
+    count, holders = (math.prod(mesh.size(d) for d in axes) for axes in (copies, inner))
     if not copies:
-        return mesh._flatten() if mesh.ndim > 1 else mesh
-    order = [*copies, *(d for d in range(mesh.ndim) if d not in copies)]
-    count = math.prod(mesh.size(d) for d in copies)
-    return DeviceMesh(mesh.device_type, mesh.mesh.permute(order).reshape(count, -1), mesh_dim_names=("copy", "shard"))
+        return DeviceMesh(mesh.device_type, mesh.mesh.permute(order).flatten(), mesh_dim_names=("shard",)), holders
+    ranks = mesh.mesh.permute(order).reshape(count, -1)
+    return DeviceMesh(mesh.device_type, ranks, mesh_dim_names=("copy", "shard")), holders
 
 
 class ZeroTraining(Training):
@@ -225,7 +231,7 @@ class ZeroTraining(Training):
     shards (ZeRO 2 and 3); between copies in the last pass alone."""
 
     def place(self, placements):
-        self.mesh = mesh_of_shards(self.mesh, placements)
+        self.mesh, holders = mesh_of_shards(self.mesh, placements, self.stage["parameters"])
         dimensions, shards = {}, self.mesh.size(self.mesh.ndim - 1)
         for name, parameter in self.model.named_parameters():
             split = [placement.dim for placement in placements[name] if placement.is_shard()]
@@ -234,7 +240,8 @@ class ZeroTraining(Training):
         self.reduces_each = self.stage.get("sharded_gradients", False)
         self.gathers_each = any(text.startswith("Shard") for row in self.stage["parameters"] if row["role"] == "weight"
                         for text in row["placements"])
-        options = {"mesh": self.mesh, "shard_placement_fn": dimensions.get, "reshard_after_forward": self.gathers_each}
+        options = {"mesh": self.mesh, "shard_placement_fn": dimensions.get,
+                   "reshard_after_forward": holders if 1 < holders < shards else self.gathers_each}
         for module in units_of(self.model):
             fully_shard(module, **options)
         fully_shard(self.model, **options)
@@ -250,7 +257,7 @@ class ZeroTraining(Training):
         self.model.set_reshard_after_backward(is_last or self.gathers_each)
         self.model.set_is_last_backward(is_last)
         # Every so manyth example, as in micro-batches: `mixes_examples` of the plan is about such parts.
-        shards = [[[value[at::size] for value in cut] for at in range(size)] for cut in cuts]
+        shards = [[[value[at::size].contiguous() for value in cut] for at in range(size)] for cut in cuts]
         own = shards[part][rank]
         parts = [shard for cut in shards for shard in cut]
         value = self.part_of_loss.value(self.model, own, parts, lambda: self.loss(self.model, *own)) / self.count
@@ -261,15 +268,16 @@ class ZeroTraining(Training):
 
 
 def units_of(model):
-    """The layers that are gathered one at a time: elements of lists of modules."""
-    lists = [module for module in model.modules() if isinstance(module, (torch.nn.ModuleList, torch.nn.Sequential))]
-    children = dict.fromkeys(child for module in reversed(lists) for child in module)  # inner ones first
-    return [child for child in children if any(True for _ in child.parameters())]
+    """The layers that are gathered one at a time: elements of lists of modules, which may be lists themselves."""
+    lists = [module for module in model.modules() if isinstance(module, (*CONTAINERS, torch.nn.Sequential))]
+    children = dict.fromkeys(child for module in reversed(lists) for child in module.children())  # inner ones first
+    return [child for child in children
+            if not isinstance(child, CONTAINERS) and any(True for _ in child.parameters())]
 
 
-def is_zero(model, stage):
-    """Returns whether the plan splits the batch over all devices, and some weights with it."""
-    sizes, data = stage["device_mesh"]["shape"], data_of([stage])
+def is_zero(stage, count):
+    """Returns whether the plan splits `count` micro-batches over all devices, and some weights with them."""
+    sizes, data = stage["device_mesh"]["shape"], data_of([stage], count)
     has_split = any(placement.is_shard() for row in weights_of(stage).values() for placement in row)
     is_data = all(size == 1 or all(row[d].is_shard(0) for row in data) for d, size in enumerate(sizes))
     return has_split and is_data
@@ -311,37 +319,36 @@ def data_rows(plan):
     return sorted(rows, key=lambda row: row["number"])
 
 
-def operators_that_differ(model, loss, plan):
-    """Returns the operators of the loss with tables or constants of each example, such as `torch.arange(len(x))`. Part
-    of a batch would get those of the first examples. `loss` takes examples first; the plan has the batch's shapes."""
+def batch_of(model, plan):
+    """An empty batch of the plan's shapes, the examples first; None: the plan has no shapes."""
     rows = data_rows(plan)
-    if not all("shape" in row for row in rows):
-        return []
     device = next((value.device for value in model.parameters()), None)
-    batch = [torch.empty(row["shape"], dtype=TYPES[row["dtype"]], device=device) for row in rows]
+    if not all("shape" in row for row in rows):
+        return None
+    return [torch.empty(row["shape"], dtype=TYPES[row["dtype"]], device=device) for row in rows]
+
+
+def why_whole(model, loss, plan):
+    """Why part of the plan's batch cannot run alone, as a clause; None: it can. `loss` takes examples first."""
+    batch = batch_of(model, plan)
     leading = [None if d is None else 0 for d in batch_dimensions(plan)]
-    count = next((len(value) for value, d in zip(batch, leading, strict=True) if d is not None and value.ndim), 1)
-    with plain_kernels():
-        graph = trace(loss_function(model, loss), *values_of(model), batch)
-    return Places(graph, leading, count).differing if count > 1 else []
+    return batch and find_whole_batch(model, loss, batch, leading)
 
 
 def needs_graph(model, loss, plan):
     """Returns whether operators of the loss read weights outside of the model's call, as a tied head reads a table, or
     the model computes scalars of the batch, such as its own loss. The loss is computed on shapes alone, those of the
     plan's batch; a plan without them counts as one that does."""
-    rows = data_rows(plan)
-    if not all("shape" in row for row in rows):
-        return True
     shapes, module = FakeTensorMode(allow_non_fake_inputs=True), LossOf(model, loss)
-    device = next((value.device for value in model.parameters()), None)
     with shapes:
-        batch = [torch.empty(row["shape"], dtype=TYPES[row["dtype"]], device=device) for row in rows]
+        batch = batch_of(model, plan)
+        if batch is None:
+            return True
         values = {name: torch.empty_like(value) for name, value in module.named_parameters()}
     uses = UsesOfTensors(model, values.values(), batch)
     try:
         with torch.no_grad(), plain_kernels(), shapes, uses:
-            functional_call(module, values, tuple(batch))
+            call_with(module, values, tuple(batch))
     finally:
         for hook in uses.hooks:
             hook.remove()
@@ -363,12 +370,12 @@ def parallelize(model, loss, plan, device="cpu"):
     is_graph = (len(plan["stages"]) > 1 or first.get("recompute") or first.get("pinned")
                 or any(True for _ in model.buffers()))
     dimensions = batch_dimensions(plan)
-    loss, has_zero = loss_of_examples(loss, dimensions), is_zero(model, first)
-    differing = operators_that_differ(model, loss, plan) if has_zero or plan["n_microbatches"] > 1 else []
-    if differing and plan["n_microbatches"] > 1:
-        raise ValueError(f"{differing[0].target} has values that differ by example, which micro-batches lack (expected "
-                         "a plan of search --micro-batches 1, or such values as a tensor of the batch)")
-    is_graph = is_graph or differing or plan.get("mixes_examples") or (any(dimensions) and not has_zero)
+    loss, has_zero = loss_of_examples(loss, dimensions), is_zero(first, plan["n_microbatches"])
+    whole = why_whole(model, loss, plan) if has_zero or plan["n_microbatches"] > 1 else None
+    if whole and plan["n_microbatches"] > 1:
+        raise ValueError(f"{whole}, which micro-batches do not allow (expected a plan of search --micro-batches 1, or "
+                         "such values as a tensor of the batch)")
+    is_graph = is_graph or whole or plan.get("mixes_examples") or (any(dimensions) and not has_zero)
     if is_graph or needs_graph(model, loss, plan):
         kind = GraphTraining
     else:

@@ -183,7 +183,7 @@ class GraphTraining:
         rank = distributed.get_rank()
         self.mine = [part for part, ranks in enumerate(self.ranks) if rank in ranks]
         self.group = self.make_group(rank)
-        self.data = data_of(self.rows)
+        self.data = data_of(self.rows, self.count)
         self.unused = torch.nn.Parameter(torch.zeros((), device=self.device))
         self.owners, self.values = {}, {part: {} for part in self.mine}
         self.placements = [weights_of(row) for row in self.rows]
@@ -213,8 +213,10 @@ class GraphTraining:
                     yield name, value
 
     def parameters(self):
-        """Returns the parameters of this rank; a stage without weights has a constant, as optimizers need one."""
-        return [value for _, value in self.named_parameters()] or [self.unused]
+        """Returns the parameters of this rank. A stage without weights that need a gradient has a constant besides, as
+        optimizers need one."""
+        own = [value for _, value in self.named_parameters()]
+        return own if any(value.requires_grad for value in own) else [*own, self.unused]
 
     def open(self, batch):
         """Traces a micro-batch, and makes the stages of this rank and the schedule."""

@@ -13,10 +13,20 @@ def placements_of(row):
     return [placement_of(text) for text in row["placements"]]
 
 
-def data_of(stages):
-    """The placements of the tensors of a batch, in their order."""
+def data_of(stages, count):
+    """The placements of the tensors of a batch, in their order. An axis that does not divide the examples of one of
+    `count` micro-batches, with those before it, splits the whole batch in the plan, and no micro-batch here."""
     rows = [row for stage in stages for row in stage["parameters"] if row["role"] == "data"]
-    return [placements_of(row) for row in sorted(rows, key=lambda row: row["number"])]
+    sizes, found = stages[0]["device_mesh"]["shape"], []
+    for row in sorted(rows, key=lambda row: row["number"]):
+        placements, left = placements_of(row), row["shape"][0] // count if row.get("shape") else 0
+        for d, placement in enumerate(placements):
+            if placement.is_shard(0) and left % sizes[d]:
+                placements[d] = Replicate()
+            elif placement.is_shard(0):
+                left //= sizes[d]
+        found.append(placements)
+    return found
 
 
 def weights_of(stage):
@@ -78,7 +88,8 @@ def cut_micro_batch(batch, part, count, dimensions):
     for value, d in zip(batch, dimensions, strict=True):
         if d is not None and value.shape[0] % count:
             raise ValueError(f"a batch of shape {list(value.shape)}: the plan has {count} micro-batches")
-    return [value if d is None else value[part::count] for value, d in zip(batch, dimensions, strict=True)]
+    return [value if d is None else value[part::count].contiguous()  # as the batch of the user, which may view it
+            for value, d in zip(batch, dimensions, strict=True)]
 
 
 def cut_batch(value, mesh, placements):

@@ -51,7 +51,7 @@ def trace_loss(model, loss, batch):
     loss_of = splittable(model, loss, batch)
 
     def results_of(parameters, buffers, batch):
-        _, (value, own) = differentiate(loss_of, parameters, buffers, batch)
+        _, (value, own) = differentiate(model, loss_of, parameters, buffers, batch)
         return value, own
 
     with plain_kernels():

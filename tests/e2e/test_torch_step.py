@@ -758,7 +758,7 @@ def check_refusals(folder):
     plan = {"format": "automap-dtensor-1", "stages": [stage], "n_microbatches": 1}
     two = stage | {"device_mesh": stage["device_mesh"] | {"ranks": [1]}}
     cases = [("expected SGD", lambda: automap_torch.export(
-                 model, classify, torch.optim.RMSprop(model.parameters()), batch, folder)),
+                 model, classify, torch.optim.Rprop(model.parameters()), batch, folder)),
              ("AdamW with amsgrad (expected", lambda: automap_torch.export(
                  model, classify, torch.optim.AdamW(model.parameters(), amsgrad=True), batch, folder)),
              ("no parameter 0.weight", lambda: automap_torch.parallelize(model, classify, plan)),

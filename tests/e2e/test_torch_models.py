@@ -1,0 +1,297 @@
+"""Models, losses and optimizers as users write them: `automap run` and ranks under a plan have PyTorch's losses.
+
+Frozen parameters, groups of parameters, modules that share a block, dictionaries of modules, tensors that are no
+buffers, views of the batch, indices of inner dimensions, and losses whose outputs have a range. What a trace cannot
+have is refused by name and line, and plans of micro-batches where a constant has the batch's size.
+
+Run as `AUTOMAP=build/automap .venv-torch/bin/python tests/e2e/test_torch_models.py`.
+"""
+# labels: cpu e2e torch
+# timeout: 300
+# cost: 20
+# python: torch
+
+import json
+import logging
+import pathlib
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from clusters import write_cluster
+from program import automap, skip_where_missing, succeed
+
+with skip_where_missing():
+    import torch
+    import torch.distributed
+    import torch.multiprocessing
+    from torch import nn
+    from torch.distributed.fsdp import FSDPModule
+    from torch.nn import functional
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+import automap_torch
+from automap_torch.losses import is_sum
+
+STEPS, TOLERANCE = 3, 2e-5
+
+
+class Nested(nn.Module):
+    """Blocks that are dictionaries of modules, and a first layer that is frozen."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(16, 16).requires_grad_(False)
+        self.blocks = nn.ModuleList(nn.ModuleDict({"norm": nn.LayerNorm(16), "up": nn.Linear(16, 16)})
+                                    for _ in range(2))
+        self.head = nn.utils.parametrizations.weight_norm(nn.Linear(16, 8))
+        self.scale = torch.linspace(0.5, 2, 16)  # no buffer
+
+    def forward(self, x):
+        x = self.first(x) * self.scale
+        for block in self.blocks:
+            x = x + torch.tanh(block["up"](block["norm"](x)))
+        return self.head(x)
+
+
+WEIGHT = torch.linspace(0.5, 2, 8)
+
+
+def many_losses(model, x, y, labels):
+    """Means, one of them over weighted targets."""
+    found = model(x)
+    shares = torch.sigmoid(found)
+    return (functional.gaussian_nll_loss(found, y, functional.softplus(found), full=True)
+            + functional.multi_margin_loss(found, labels.clamp(min=0), p=2, weight=WEIGHT)
+            + functional.cross_entropy(found.view(-1, 8), labels.view(-1), WEIGHT, label_smoothing=0.1)
+            + functional.multilabel_soft_margin_loss(found, (y > 0).float(), WEIGHT)
+            + functional.binary_cross_entropy(shares, y.sigmoid(), WEIGHT)
+            - torch.log(functional.softmax(found, -1)).mean())
+
+
+class SharedBlocks(nn.Module):
+    """One block that is in a list twice, pairs of features by their places, and rows in another order."""
+
+    def __init__(self):
+        super().__init__()
+        block = nn.Sequential(nn.Linear(32, 32), nn.GELU())
+        self.table, self.blocks = nn.Embedding(24, 32), nn.ModuleList([block, block])
+        self.head = nn.Linear(28, 24)
+        self.register_buffer("order", torch.tensor([3, 1, 0, 2, -1, -2, -4, -3]))
+
+    def forward(self, words):
+        x = self.table(words)
+        for block in self.blocks:
+            x = x + block(x)
+        x = x[:, self.order]
+        x = x.view(*x.shape[:2], 8, 4)
+        rows, columns = torch.tril_indices(8, 8, -1)
+        return self.head((x @ x.mT)[:, :, rows, columns])
+
+
+def classify(model, words, y):
+    return functional.cross_entropy(model(words).view(-1, 24), y.view(-1), reduction="sum")
+
+
+def groups(named):
+    """Biases learn faster and do not decay."""
+    named = [(name, value) for name, value in named if value.requires_grad]
+    return torch.optim.AdamW([{"params": [value for name, value in named if "bias" not in name]},
+                              {"params": [value for name, value in named if "bias" in name], "lr": 3e-2,
+                               "weight_decay": 0.0}], lr=1e-2, weight_decay=0.1)
+
+
+def without_table(named):
+    """The optimizer lacks the table, which has a gradient."""
+    return torch.optim.SGD([value for name, value in named if "table" not in name], lr=1e-3, momentum=0.9,
+                           nesterov=True)
+
+
+def nested():
+    torch.manual_seed(1)
+    labels = torch.randint(0, 8, (16,))
+    labels[:5] = -100
+    return Nested(), many_losses, groups, (torch.randn(16, 16), torch.randn(16, 8), labels)
+
+
+def shared():
+    torch.manual_seed(1)
+    words = torch.randint(0, 24, (2, 8, 8))
+    return SharedBlocks(), classify, without_table, (words[0], words[1])
+
+
+CASES = {nested: {"hsdp_zero2": 4, "data_parallel": 2}, shared: {"stages": 2}}
+PLANS = {"hsdp_zero2": ["--baseline", "hsdp_zero2", "--micro-batches", "2"],
+         "data_parallel": ["--baseline", "data_parallel", "--micro-batches", "2"],
+         "stages": ["--stages", "2", "--micro-batches", "2"]}
+
+
+def train_alone(_, make, folder):
+    """Exports the step, then trains it; afterwards the export has not changed the model."""
+    torch.set_num_threads(1)
+    model, loss, optimizer, batch = make()
+    update = optimizer(list(model.named_parameters()))
+    automap_torch.export(model, loss, update, batch, folder)
+    losses = []
+    for _ in range(STEPS):
+        value = loss(model, *batch)
+        value.backward()
+        update.step()
+        model.zero_grad()
+        losses.append(value.item())
+    (folder / "losses.json").write_text(json.dumps(losses))
+
+
+def train_rank(rank, make, plan, folder, ranks):
+    torch.set_num_threads(1)
+    logging.disable(logging.WARNING)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/{plan}.store", rank=rank,
+                                         world_size=ranks)
+    model, loss, optimizer, batch = make()
+    training = automap_torch.parallelize(model, loss, json.loads((folder / f"{plan}.torch.json").read_text()))
+    update = optimizer(list(training.named_parameters()))
+    losses = []
+    for _ in range(STEPS):
+        losses.append(training.step(*batch))
+        update.step()
+        for value in training.parameters():
+            value.grad = None
+    check(f"{make.__name__} on rank {rank} under {plan}", losses, json.loads((folder / "losses.json").read_text()))
+    if plan == "hsdp_zero2":  # state over all ranks, weights in groups of servers between the passes
+        state = sum(update.state[value]["exp_avg"].to_local().numel() for value in update.state)
+        whole = sum(value.numel() for value in training.parameters() if value.requires_grad)
+        assert state <= whole / ranks * 1.1, (state, whole)
+        found = [module._get_fsdp_state()._fsdp_param_group for module in training.model.modules()
+                 if isinstance(module, FSDPModule)]
+        meshes = [group.post_forward_mesh_info.mesh.shape for group in found if group]
+        assert meshes and set(meshes) == {(2, 2)}, meshes
+    torch.distributed.destroy_process_group()
+
+
+def check(what, losses, wanted):
+    worst = max(abs(a - b) / abs(b) for a, b in zip(losses, wanted, strict=True))
+    assert worst <= TOLERANCE, f"{what}: a loss is off by {worst:.1e}"
+
+
+def run_alone(folder):
+    """The losses of `automap run` on one device."""
+    lines = succeed("run", folder / "model.hlo", "--plan", "none", "--state", folder / "state.npz", "--data",
+                    folder / "data.npz", "--steps", STEPS, "--json").splitlines()
+    return [json.loads(line)["loss"] for line in lines if '"loss"' in line]
+
+
+def check_case(make, plans, folder):
+    torch.multiprocessing.start_processes(train_alone, (make, folder), nprocs=1, start_method="fork")
+    check(f"{make.__name__} in automap", run_alone(folder), json.loads((folder / "losses.json").read_text()))
+    servers = write_cluster(folder / "servers.json", (("V100", 2),) * 2)
+    for plan, ranks in plans.items():
+        file = folder / f"{plan}.json"
+        succeed("search", folder / "model.hlo", "--cluster", servers if plan == "hsdp_zero2" else f"nominal:{ranks}",
+                "--for", "torch", "--quiet", *PLANS[plan], "-o", file)
+        succeed("export", file, folder / "model.hlo", "--format", "torch", "-o", folder / f"{plan}.torch.json")
+        torch.multiprocessing.start_processes(train_rank, (make, plan, folder, ranks), nprocs=ranks,
+                                              start_method="fork")
+        print(f"{make.__name__}, {plan}: {ranks} ranks have the losses of one process", flush=True)
+
+
+def check_optimizers(_, folder):
+    """Optimizers with state of their own."""
+    torch.set_num_threads(1)
+    batch = torch.randn(8, 16), torch.randint(0, 8, (8,))
+
+    def loss(model, x, y):
+        return functional.cross_entropy(model(x), y)
+
+    for kind, settings in ((torch.optim.Adagrad, {"lr": 0.1, "lr_decay": 0.1, "initial_accumulator_value": 0.1}),
+                           (torch.optim.RMSprop, {"momentum": 0.9, "centered": True, "weight_decay": 0.1})):
+        model = nn.Linear(16, 8)
+        update, losses = kind(model.parameters(), **settings), []
+        automap_torch.export(model, loss, update, batch, folder)
+        for _ in range(STEPS):
+            losses.append(loss(model, *batch))
+            update.zero_grad()
+            losses[-1].backward()
+            update.step()
+        check(kind.__name__, run_alone(folder), [value.item() for value in losses])
+
+
+class Looking(nn.Linear):
+    """Looks at an element."""
+
+    def forward(self, x):
+        return super().forward(x) if x.max() > 0 else x
+
+    @classmethod
+    def line(cls):
+        return cls.forward.__code__.co_firstlineno + 1
+
+
+class Noisy(nn.Linear):
+    """A row of numbers for each example."""
+
+    def __init__(self):
+        super().__init__(16, 8)
+        self.register_buffer("noise", torch.randn(8, 8))
+
+    def forward(self, x):
+        return super().forward(x) + self.noise
+
+
+class Sized(nn.Linear):
+    """A constant of the batch's size."""
+
+    def forward(self, x):
+        return super().forward(x) * torch.full((8, 1), 0.5)
+
+
+def check_refusals(_, folder):
+    torch.set_num_threads(1)
+    batch = torch.randn(8, 16), torch.randint(0, 8, (8,))
+
+    def loss(model, x, y):
+        return functional.cross_entropy(model(x), y)
+
+    def optimizer(model):
+        return torch.optim.SGD(model.parameters(), lr=0.1)
+
+    looking, other = Looking(16, 8), nn.Linear(4, 4)
+    for words, model, update in (
+            (f"(test_torch_models.py:{Looking.line()}): its result depends on elements", looking, optimizer(looking)),
+            ("a parameter of shape [4, 4] that the model lacks", nn.Linear(16, 8), optimizer(other))):
+        try:
+            automap_torch.export(model, loss, update, batch, folder)
+        except (NotImplementedError, ValueError) as error:
+            assert words in str(error), error
+        else:
+            raise AssertionError(f"{words}: accepted")
+    for model, words in ((Noisy(), "values that differ by example"), (Sized(16, 8), "a constant of the batch's size")):
+        automap_torch.export(model, loss, optimizer(model), batch, folder)
+        search = ("search", folder / "model.hlo", "--cluster", "nominal:2", "--for", "torch", "--quiet", "-o",
+                  folder / "p")
+        done = automap(*search, "--baseline", "zero3", "--micro-batches", 2)
+        assert done.returncode == 4 and words in done.stderr, done
+        succeed(*search)
+        assert json.loads((folder / "p").read_text())["micro_batches"] == 1
+
+
+def check_kinds(*_):
+    """Sums and means of logarithms of probabilities, of which normal outputs have none."""
+    for reduce in (torch.sum, torch.mean):
+        def loss(model, x, y, reduce=reduce):
+            return -reduce(torch.log(model(x)).gather(1, y[:, None]))
+
+        assert is_sum(loss, [torch.rand(4, 8)], [(torch.randn(4, 6), torch.randint(0, 8, (4,)))]) == (
+            reduce is torch.sum)
+
+
+def main():
+    for function in (check_optimizers, check_refusals, check_kinds):
+        with tempfile.TemporaryDirectory() as folder:
+            torch.multiprocessing.start_processes(function, (pathlib.Path(folder),), nprocs=1, start_method="fork")
+    for make, plans in CASES.items():
+        with tempfile.TemporaryDirectory() as folder:
+            check_case(make, plans, pathlib.Path(folder))
+
+
+if __name__ == "__main__":
+    main()
