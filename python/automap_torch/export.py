@@ -146,8 +146,9 @@ def find_whole_batch(model, loss, batch, dimensions):
         is_silent, logger.disabled = logger.disabled, True
         try:
             examples.trace(loss_of, *values, twice)
-        except (RuntimeError, ValueError) as error:
-            return f"the step has a constant of the batch's size: {str(error).splitlines()[0]}"
+        except (AssertionError, IndexError, RuntimeError, TypeError, ValueError) as error:
+            why = (str(error) or type(error).__name__).splitlines()[0]
+            return f"the step has a constant of the batch's size: {why}"
         finally:
             logger.disabled = is_silent
     return None

@@ -42,7 +42,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from .decompositions import group_norm
-from .export import LossOf, call_with, examples_first, find_whole_batch, loss_of_examples, plain_kernels
+from .export import KEY, LossOf, call_with, examples_first, find_whole_batch, loss_of_examples, plain_kernels
 from .losses import PartOfLoss
 from .operations import Settled, is_by_example, on_shards, split_by_batch
 from .operators import DTYPES
@@ -363,9 +363,11 @@ def parallelize(model, loss, plan, device="cpu"):
     if len(ranks) != distributed.get_world_size():
         raise ValueError(f"the plan has {len(ranks)} devices (expected {distributed.get_world_size()}, the ranks)")
     names = {name for stage in plan["stages"] for name in weights_of(stage)}
-    for name, _ in [*model.named_parameters(), *model.named_buffers()]:
-        if name not in names:
-            raise ValueError(f"the plan has no parameter {name} (expected a plan of this model's export)")
+    own = dict([*model.named_parameters(), *model.named_buffers()])
+    missing = [f"the plan has no parameter {name}" for name in own if name not in names]
+    missing += [f"the model has no parameter {name}" for name in sorted(names - {KEY}) if name not in own]
+    if missing:
+        raise ValueError(f"{missing[0]} (expected a plan of this model's export)")
     first = plan["stages"][0]
     is_graph = (len(plan["stages"]) > 1 or first.get("recompute") or first.get("pinned")
                 or any(True for _ in model.buffers()))

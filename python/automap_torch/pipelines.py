@@ -193,6 +193,7 @@ class GraphTraining:
             if part in self.mine:
                 self.values[part][name] = place(model, value, self.meshes[part], self.placements[part][name])
         self.modules, self.schedule, self.graph, self.counts = [], None, None, []
+        self.shapes = None  # of the batch of the first step
         self.divisor = self.count  # of the sum of the micro-batches' losses
 
     def make_group(self, rank):
@@ -251,8 +252,12 @@ class GraphTraining:
         """Adds the gradients of a batch to the parameters of this rank; returns its loss on every rank."""
         dimensions = batch_dimensions(self.plan)
         cuts = [cut_micro_batch(batch, part, self.count, dimensions) for part in range(self.count)]
+        shapes = [list(value.shape) for value in batch]
         if not self.modules:
             self.open(cuts[0])
+            self.shapes = shapes
+        if shapes != self.shapes:
+            raise ValueError(f"a batch of shapes {shapes} (expected {self.shapes}, those of the first step's graph)")
         named = [{f"batch_{k}": value for k, value in enumerate(values)} for values in cuts]
         counts = mean_of_counts(self.graph, self.counts, cuts)
         leaves = {}

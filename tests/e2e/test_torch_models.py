@@ -165,7 +165,22 @@ def train_rank(rank, make, plan, folder, ranks):
                  if isinstance(module, FSDPModule)]
         meshes = [group.post_forward_mesh_info.mesh.shape for group in found if group]
         assert meshes and set(meshes) == {(2, 2)}, meshes
+    if plan == "stages":
+        expect_refusal("those of the first step's graph", lambda: training.step(*(value[:4] for value in batch)))
+        model = make()[0]
+        model.head = nn.Identity()
+        expect_refusal("the model has no parameter head.bias", lambda: automap_torch.parallelize(
+            model, loss, json.loads((folder / f"{plan}.torch.json").read_text())))
     torch.distributed.destroy_process_group()
+
+
+def expect_refusal(words, call):
+    try:
+        call()
+    except (NotImplementedError, ValueError) as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(f"{words}: accepted")
 
 
 def check(what, losses, wanted):
@@ -258,12 +273,8 @@ def check_refusals(_, folder):
     for words, model, update in (
             (f"(test_torch_models.py:{Looking.line()}): its result depends on elements", looking, optimizer(looking)),
             ("a parameter of shape [4, 4] that the model lacks", nn.Linear(16, 8), optimizer(other))):
-        try:
-            automap_torch.export(model, loss, update, batch, folder)
-        except (NotImplementedError, ValueError) as error:
-            assert words in str(error), error
-        else:
-            raise AssertionError(f"{words}: accepted")
+        expect_refusal(words, lambda model=model, update=update: automap_torch.export(
+            model, loss, update, batch, folder))
     for model, words in ((Noisy(), "values that differ by example"), (Sized(16, 8), "a constant of the batch's size")):
         automap_torch.export(model, loss, optimizer(model), batch, folder)
         search = ("search", folder / "model.hlo", "--cluster", "nominal:2", "--for", "torch", "--quiet", "-o",
