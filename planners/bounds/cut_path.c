@@ -183,40 +183,40 @@ void cut_path_sum(CutSearch *self, const Step *step) {
     sum_lanes(self, &step, 1, self->scratch.of_sets, self->scratch.sums);
 }
 
-/* Extends the least costs before a stage by those of the stage, for up to `lanes` steps from one state: their
- * sums do not wait for one another. The compiler unrolls the loops over a constant number of lanes. */
-INLINED void take_lanes(CutSearch *self, const Step *first, int32_t count, int32_t lanes) {
+/* One number for each of the steps that are extended together. */
+typedef double Lanes __attribute__((vector_size(8 * CUT_LANES), aligned(8), may_alias));
+typedef int64_t LaneMask __attribute__((vector_size(8 * CUT_LANES), aligned(8)));
+
+#define SMALLER_LANES(a, b) ((Lanes)((((a) < (b)) & (LaneMask)(a)) | (~((a) < (b)) & (LaneMask)(b))))
+
+/* Extends the least costs before a stage by those of the stage, for up to CUT_LANES steps from one state:
+ * their sums do not wait for one another. */
+INLINED void take_lanes(CutSearch *self, const Step *first, int32_t count) {
     const CutTables *tables = self->tables;
     int32_t places = tables->work->places, longest = tables->longest;
     const Step *steps[CUT_LANES];
-    double *to[CUT_LANES], *sums = self->scratch.lane_sums, *before = self->scratch.lane_before,
-                           *any = self->scratch.lane_any;
-    for (int32_t l = 0; l < lanes; l++) {
+    double *to[CUT_LANES];
+    Lanes *sums = (Lanes *)self->scratch.lane_sums, *before = (Lanes *)self->scratch.lane_before,
+          *any = (Lanes *)self->scratch.lane_any, *sets = (Lanes *)self->scratch.lane_sets;
+    for (int32_t l = 0; l < CUT_LANES; l++) {
         steps[l] = first + (l < count ? l : 0);
         to[l] = &self->least[steps[l]->to * (places + 1)];
     }
     const double *from = &self->least[first->from * (places + 1)];
-    sum_lanes(self, steps, lanes, self->scratch.lane_sets, sums);
-    double lowest[CUT_LANES];
-    for (int32_t l = 0; l < lanes; l++) lowest[l] = INFINITY;
+    sum_lanes(self, steps, CUT_LANES, self->scratch.lane_sets, self->scratch.lane_sums);
+    Lanes lowest = {INFINITY, INFINITY, INFINITY, INFINITY};
     for (int32_t p = 0; p <= places; p++) {
-        double here[CUT_LANES];
-        for (int32_t l = 0; l < lanes; l++) here[l] = from[p] - sums[p * lanes + l];
-        for (int32_t l = 0; l < lanes; l++) lowest[l] = smaller(lowest[l], here[l]);
-        for (int32_t l = 0; l < lanes; l++) before[p * lanes + l] = here[l];
-        for (int32_t l = 0; l < lanes; l++) any[p * lanes + l] = lowest[l];
+        Lanes here = from[p] - sums[p];
+        lowest = SMALLER_LANES(lowest, here);
+        before[p] = here;
+        any[p] = lowest;
     }
     for (int32_t q = first->stage == self->stages - 1 ? places : 0; q <= places; q++) {
         const int32_t *across = q > 0 ? &tables->across[(q - 1) * longest] : NULL;
-        double least[CUT_LANES];
-        for (int32_t l = 0; l < lanes; l++) least[l] = from[q];
+        Lanes least = {from[q], from[q], from[q], from[q]};
         for (int32_t k = 0; k < longest && k < q; k++) {
-            const double *start =
-                k < longest - 1 ? &before[(q - 1 - k) * lanes] : &any[(q - longest) * lanes];
-            const double *divided = &self->scratch.lane_sets[across[k] * lanes];
-            double here[CUT_LANES];
-            for (int32_t l = 0; l < lanes; l++) here[l] = start[l] + sums[q * lanes + l] - divided[l];
-            for (int32_t l = 0; l < lanes; l++) least[l] = smaller(least[l], here[l]);
+            Lanes here = (k < longest - 1 ? before[q - 1 - k] : any[q - longest]) + sums[q] - sets[across[k]];
+            least = SMALLER_LANES(least, here);
         }
         for (int32_t l = 0; l < count; l++) to[l][q] = smaller(to[l][q], least[l]);
     }
@@ -224,13 +224,13 @@ INLINED void take_lanes(CutSearch *self, const Step *first, int32_t count, int32
 
 /* Extends the least costs before a stage by those of up to CUT_LANES steps from one state. */
 static void take_steps(CutSearch *self, const Step *first, int32_t count) {
-    take_lanes(self, first, count, CUT_LANES);
+    take_lanes(self, first, count);
 }
 
 #if defined __x86_64__
 __attribute__((target("avx2"))) static void take_steps_avx2(CutSearch *self, const Step *first,
                                                             int32_t count) {
-    take_lanes(self, first, count, CUT_LANES);
+    take_lanes(self, first, count);
 }
 #endif
 
@@ -259,8 +259,7 @@ double cut_path_search(CutSearch *self) {
         const Step *first = &self->steps[k];
         for (count = 1; count < CUT_LANES && k + count < self->step_count; count++)
             if (first[count].from != first->from) break;
-        if (count == 1) take_lanes(self, first, 1, 1);
-        else take_several(self, first, count);
+        take_several(self, first, count);
     }
     return anywhere + self->least[self->state_count * (places + 1) - 1];
 }
