@@ -307,7 +307,7 @@ static AmStatus add_operand(GraphBuilder *self, XlaNode *node, int32_t value, in
     bool same = in_place && computes && ir_is_elementwise(instruction->opcode) &&
                 ir_shape_bytes(&program->values[operand].shape) ==
                     ir_shape_bytes(&program->values[node->value].shape);
-    if (value == node->value && computes && instruction->opcode != IR_SCATTER)
+    if (value == node->value && computes)
         same |= instruction->opcode == IR_WHILE ||
                 program_changed_operand(instruction, instruction->first_result) == o;
     if (value == node->value && o < 2 && self->transposed[o] != NONE)

@@ -10,6 +10,7 @@
 #include "base/integers.h"
 #include "cost/step/xla_graph.h"
 #include "ir/module.h"
+#include "lowering/program/program_edit.h"
 
 enum { NONE = -1, MANY = -2, LEAST_ELEMENTS = 4096, ROWS_OF_TREE = 32 };
 
@@ -314,9 +315,50 @@ static AmStatus scatter_in_loops(Program *merged, const bool *is_output, int64_t
     return AM_OK;
 }
 
+/* Returns whether all elements of a value are constant zeros. */
+static bool is_zero(const Program *program, int32_t value) {
+    const ProgramInstruction *producer = xla_producer(program, program_viewed(program, value));
+    if (producer && producer->opcode == IR_BROADCAST)
+        producer = xla_producer(program, program_viewed(program, producer->operands[0]));
+    if (!producer || producer->opcode != IR_CONSTANT || !producer->compute.literal) return false;
+    const unsigned char *bytes = producer->compute.literal->data;
+    for (int64_t b = 0; bytes && b < producer->compute.literal->bytes; b++)
+        if (bytes[b] != 0) return false;
+    return bytes != NULL;
+}
+
+/* Scatters sums to the other operand of an addition where they are scattered to zeros and nothing else reads
+ * the result. */
+static AmStatus scatter_to_addend(Program *merged, const bool *is_output, AmError *error) {
+    const IrModule *module = merged->module;
+    int32_t *reads = ARENA_ARRAY(merged->arena, int32_t, merged->value_count + 1);
+    if (!reads) return am_fail_memory(error, merged->value_count);
+    for (int32_t i = 0; i < merged->instruction_count; i++)
+        for (int32_t o = 0; o < merged->instructions[i].operand_count; o++)
+            reads[merged->instructions[i].operands[o]]++;
+    for (int32_t i = 0; i < merged->instruction_count; i++) {
+        ProgramInstruction *own = &merged->instructions[i];
+        bool adds = own->kind == PROGRAM_COMPUTE && own->opcode == IR_ADD && !is_output[own->first_result];
+        for (int32_t o = 0; adds && o < 2; o++) {
+            int32_t sum = own->operands[o], addend = own->operands[1 - o];
+            ProgramInstruction *scatter = (ProgramInstruction *)xla_producer(merged, sum);
+            int32_t called = scatter && scatter->opcode == IR_SCATTER ? scatter->compute.called : NONE;
+            if (called < 0 || scatter->result_count != 1 || reads[sum] != 1 || is_output[sum]) continue;
+            if (module->computations[called].count != 3 || !is_zero(merged, scatter->operands[0]) ||
+                ir_instruction(module, module->computations[called].root)->opcode != IR_ADD)
+                continue;
+            ((int32_t *)scatter->operands)[0] = addend;
+            become_view(own, (int32_t *)own->operands, sum);
+            break;
+        }
+    }
+    return AM_OK;
+}
+
 AmStatus xla_partition(Program *merged, const bool *is_output, int64_t *bytes, int64_t *workspace,
                        AmError *error) {
     static const ProgramCollective gather = {.kind = PROGRAM_ALL_GATHER};
+    TRY(scatter_to_addend(merged, is_output, error));
     for (int32_t i = 0; i < merged->instruction_count; i++) {
         ProgramInstruction *own = &merged->instructions[i];
         int32_t value = own->first_result;

@@ -28,9 +28,10 @@ from automap_jax.one_program import is_one_program
 from automap_jax.zoo import MODELS as ZOO
 
 WITHIN = 0.9, 1.1
-TINY = sorted(name for name in ZOO if name.endswith("_tiny") and (MODELS / name / "model.hlo.pb").exists())
-SAMPLE = ["accumulated_tiny", "adamw_tiny", "flax_tiny", "gpt2_bf16_tiny", "lion_tiny", "lstm_tiny", "mlp_tiny",
-          "moe_sorted_tiny"]
+TINY = ["exact_gather", *sorted(
+    name for name in ZOO if name.endswith("_tiny") and (MODELS / name / "model.hlo.pb").exists())]
+SAMPLE = ["exact_gather", "accumulated_tiny", "adamw_tiny", "flax_tiny", "gpt2_bf16_tiny", "lion_tiny", "lstm_tiny",
+          "mlp_tiny", "moe_sorted_tiny"]
 
 
 def descend(loss):
@@ -105,6 +106,24 @@ def recurrent(width, length, rows):
             return (hidden, memory), hidden
 
         _, hidden = jax.lax.scan(cell, (jax.numpy.zeros((rows, width)),) * 2, x.swapaxes(0, 1))
+        return entropy(hidden.mean(0) @ state["head"], y)
+
+    return descend(loss), (state, np.zeros((rows, length, width), np.float32), np.zeros(rows, np.int32))
+
+
+def branching_scan(width, length, rows):
+    """A scan whose trips choose one of two layers."""
+    random = np.random.default_rng(8)
+    state = {name: random.normal(size=(width, columns)).astype(np.float32)
+             for name, columns in (("first", width), ("second", width), ("head", 8))}
+
+    def loss(state, x, y):
+        def cell(hidden, x):
+            hidden = jax.lax.cond(x[0, 0] > 0, lambda hidden: jax.numpy.tanh((hidden + x) @ state["first"]),
+                                  lambda hidden: jax.nn.relu((hidden + x) @ state["second"]), hidden)
+            return hidden, hidden
+
+        _, hidden = jax.lax.scan(cell, jax.numpy.zeros((rows, width)), x.swapaxes(0, 1))
         return entropy(hidden.mean(0) @ state["head"], y)
 
     return descend(loss), (state, np.zeros((rows, length, width), np.float32), np.zeros(rows, np.int32))
@@ -222,6 +241,7 @@ FURTHER = {
     "weights in the loss": lambda: clipped(256, 64, 0.01),
     "clipped gradients": lambda: clipped(256, 64, 0.0),
     "branches": lambda: branching(256, 128),
+    "branches in a scan": lambda: branching_scan(64, 12, 32),
     "recurrent": lambda: recurrent(64, 20, 32),
     "gated": lambda: gated(3, 96, 64),
     "long transformer": lambda: transformer(3, 48, 6, 8, 40, 64),
