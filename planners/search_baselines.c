@@ -317,7 +317,8 @@ static AmStatus add_recomputed_pipeline(SearchResult *result, SearchContext *sel
                              .micro_batches = micro_batches,
                              .splits_sequence = is_selective && tensor > 1,
                              .recomputed_layers = STRATEGY_ALL_LAYERS,
-                             .recomputed_modules = is_selective ? LAYER_CORE_ATTENTION : 0};
+                             .recomputed_modules = is_selective ? LAYER_CORE_ATTENTION : 0,
+                             .is_for_jax = request->constraints.target == TARGET_JAX};
         if (has_chunks && space->chunks > 0) strategy.chunks = space->chunks;
         TRY(price_recomputed_pipeline(&best, &lacking, self, &strategy, error));
     }

@@ -61,7 +61,8 @@ static AmStatus price_strategy(StrategySearch *self, PricedStrategy *priced, AmE
     priced->seconds = INFINITY;
     priced->fit = (MemoryFit){0};
     const Degrees *degrees = &scope->request->constraints.degrees;
-    const Strategy *strategy = &priced->strategy;
+    Strategy *strategy = &priced->strategy;
+    strategy->is_for_jax = scope->request->constraints.target == TARGET_JAX;
     if (budget_is_over(&search->budget) || !degrees_allow_stages(degrees, strategy->stages) ||
         !degrees_allow_mesh(degrees, strategy->data * strategy->tensor, strategy->tensor))
         return AM_OK;

@@ -276,6 +276,7 @@ static AmStatus make_plan(Plan *plan, Arena *arena, const PlanContext *context, 
     TRY(micro_batches_state_relaxations(plan, arena, context, error));
     plan->stages = inside;
     plan->stage_count = strategy->stages;
+    plan->is_for_jax = strategy->is_for_jax;
     inside->kept_bytes = strategy->kept_bytes;
     if (strategy->stages > 1) {
         inside->range_count = strategy->chunks;

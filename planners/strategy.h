@@ -41,6 +41,7 @@ typedef struct Strategy {
     bool offloads_optimizer; /* optimizer state is in the host's memory */
     int64_t kept_bytes;      /* that the training system holds on each device outside of the step */
     int64_t kept_outputs;    /* the same on each device of the last stage, in addition */
+    bool is_for_jax;         /* the plan's memory is that of automap_jax.run */
 } Strategy;
 
 enum { STRATEGY_ALL_LAYERS = INT32_MAX };
