@@ -66,9 +66,12 @@ class StageProgram(Run):
     devices, steps that need all micro-batches more than once, results with a row for each example, and arrays of
     `jax.random.key` in the state or between functions.
 
-    live      the most micro-batches of each stage between their forward and backward passes
-    compiled  the program, after the first call
-    jitted    the same before: (numbers of the stages, slots of weights, data) -> (slots of weights, other results)
+    live        the most micro-batches of each stage between their forward and backward passes
+    compiled    the program, after the first call
+    jitted      the same before: (numbers of the stages, slots of weights, data) -> (slots of weights, other results)
+    peak_bytes  after the first call the bytes of a device, as XLA reports them: arguments, results beside donated
+                ones and temporary buffers. The plan predicts the memory of functions alone, and programs need more:
+                slots are padded, and each tick copies what a branch gives. bench/README.md has measured ratios.
     """
 
     def __init__(self, document, step, arguments, devices=None, donates=False):
@@ -98,7 +101,7 @@ class StageProgram(Run):
             self.program, in_shardings=(places, self.weight_places, self.data_places),
             out_shardings=(self.weight_places, [everywhere] * len(self.extra)),
             donate_argnums=[1] if donates else [])  # fmt: skip
-        self.compiled = None
+        self.compiled = self.peak_bytes = None
 
     def check(self):
         """Refuses plans and steps that one program cannot hold."""
@@ -467,7 +470,9 @@ class StageProgram(Run):
         permutes = other_permutes(compiled.as_text())
         if permutes:
             raise ValueError(f"{REFUSED}XLA permutes values of one stage over all devices ({permutes[0]})")
-        self.compiled = compiled
+        self.compiled, found = compiled, compiled.memory_analysis()
+        self.peak_bytes = (found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
+                           + found.temp_size_in_bytes)
 
     def slots_from(self, by_value):
         """The slots of weights of the leaves, without copies where they are on their devices."""

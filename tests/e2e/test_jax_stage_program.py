@@ -58,6 +58,8 @@ def check(name, what, options, folder):
         worst = max(worst, abs(float(loss) - expected) / abs(expected))
     assert worst <= pipelines.TOLERANCE, f"{name}, {what}: a loss is off by {worst:.1e}"
     live = [pipelines.most_live(stage) for stage in document["stages"]]
+    held = sum(leaf.nbytes for leaf in jax.tree.leaves(state)) / len(jax.devices())
+    assert run.peak_bytes > held, (run.peak_bytes, held)
     assert run.live == live and run.ticks.frames >= max(live), (run.live, live, run.ticks.frames)
     return f"{name}, {what}: {run.ticks.count} ticks, {run.ticks.frames} frames, losses off by {worst:.1e}"
 
