@@ -19,8 +19,8 @@ optimizers, belongs to a later sweep: sweep s + 1 of the micro-batches comes aft
 A forward operator belongs to the last part that has one of its operands, or to a later one that the plan names. A
 backward operator belongs to the first part of its backward operands, or to one before it that has its forward operands
 and reads its weights in the forward pass. Parts have the forward values that they compute and those that they use; so
-the gradient of a weight is on the part of the weight. A pass for weights has the products for their gradients, and what
-follows from them. The backward pass before it has all others, so that few values are kept between both.
+the gradient of a weight is on the part of the weight. A pass for weights has the products for their gradients, and the
+operators after these. The backward pass before it has all others, so that few values are kept between both.
 
 Values are sums over the micro-batches where an operator of a micro-batch sums over the batch; the constants are those
 of the whole batch, so that sums of the parts are the values of the whole. A step for which that is no sum is refused.
@@ -317,7 +317,7 @@ class Partition:
 
     @staticmethod
     def part_that_reads(found, weights, sources, readers):
-        """The last part up to `found` whose forward pass reads the weights, or what they are computed of."""
+        """The last part up to `found` whose forward pass reads the weights, or their sources."""
         for value in weights:
             parts = readers.get(value) or set().union(*(readers.get(source, ()) for source in sources[value]))
             found = max((part for part in parts if part <= found), default=found)

@@ -18,7 +18,7 @@ def run(document, step, example_arguments, devices=None, donate=False, form="fun
     devices            JAX devices by their number in the cluster; default jax.devices()
     donate             the state that the step replaces is overwritten, as by donate_argnums, if it is on its devices
     form               "functions": a jitted function for each part and pass; "one_program": one jitted program of
-                       `jax.shard_map`, for stages of equal meshes (`StageProgram` has what is refused). The memory
+                       `jax.shard_map`, for stages of equal meshes (`StageProgram` has the refusals). The memory
                        that a plan predicts is that of functions. A program needs more: `peak_bytes` of the result
 
     Objects of NNX among the arguments are updated in place. Modules of Equinox keep their static leaves. ValueError: an

@@ -70,8 +70,8 @@ class StageProgram(Run):
     compiled    the program, after the first call
     jitted      the same before: (numbers of the stages, slots of weights, data) -> (slots of weights, other results)
     peak_bytes  after the first call the bytes of a device, as XLA reports them: arguments, results beside donated
-                ones and temporary buffers. The plan predicts the memory of functions alone, and programs need more:
-                slots are padded, and each tick copies what a branch gives. bench/README.md has measured ratios.
+                ones and temporary buffers. The plan predicts the memory of functions alone. Programs need more, for
+                slots are padded and each tick copies the results of a branch. bench/README.md has measured ratios.
     """
 
     def __init__(self, document, step, arguments, devices=None, donates=False):
