@@ -123,28 +123,6 @@ static AmStatus find_parts(StrategyParts *parts, Arena *arena, const PlanContext
     return layer_modules_save(&parts->recompute, arena, primary, &spans, strategy->recomputed_modules, error);
 }
 
-/* Gives each stage the ranges of its chunks. */
-static AmStatus set_recomputation(PlanStage *stages, Arena *arena, const StrategyParts *parts,
-                                  int32_t stage_count, AmError *error) {
-    for (int32_t s = 0; s < stage_count && parts->recompute.range_count > 0; s++) {
-        PlanRecomputation *own = &stages[s].recompute;
-        *own = (PlanRecomputation){
-            .ranges = arena_alloc(arena, sizeof *own->ranges * (size_t)(parts->recompute.range_count + 1)),
-            .saved = ARENA_ARRAY(arena, int32_t, parts->recompute.saved_count + 1)};
-        if (arena->failed) return am_fail_memory(error, parts->recompute.range_count);
-        for (int32_t p = s; p < parts->count; p += stage_count)
-            for (int32_t r = parts->first_range[p]; r < parts->first_range[p + 1]; r++) {
-                memcpy(own->ranges[own->range_count++], parts->recompute.ranges[r],
-                       sizeof *parts->recompute.ranges);
-                for (int32_t k = 0; k < parts->recompute.saved_count; k++)
-                    if (parts->recompute.saved[k] >= parts->recompute.ranges[r][0] &&
-                        parts->recompute.saved[k] < parts->recompute.ranges[r][1])
-                        own->saved[own->saved_count++] = parts->recompute.saved[k];
-            }
-    }
-    return AM_OK;
-}
-
 /* ---- the plan ---- */
 
 /* Returns whether a shape has a last dimension of this size, after two others. */
@@ -284,7 +262,24 @@ static AmStatus make_plan(Plan *plan, Arena *arena, const PlanContext *context, 
         TRY(even_pipeline_stages(&plan->stages, arena, inside, parts.cuts, strategy->stages, error));
     }
     plan->stages[strategy->stages - 1].kept_bytes += strategy->kept_outputs;
-    return set_recomputation(plan->stages, arena, &parts, strategy->stages, error);
+    /* Each stage has the ranges of its chunks. */
+    for (int32_t s = 0; s < strategy->stages && parts.recompute.range_count > 0; s++) {
+        PlanRecomputation *own = &plan->stages[s].recompute;
+        *own = (PlanRecomputation){
+            .ranges = arena_alloc(arena, sizeof *own->ranges * (size_t)(parts.recompute.range_count + 1)),
+            .saved = ARENA_ARRAY(arena, int32_t, parts.recompute.saved_count + 1)};
+        if (arena->failed) return am_fail_memory(error, parts.recompute.range_count);
+        for (int32_t p = s; p < parts.count; p += strategy->stages)
+            for (int32_t r = parts.first_range[p]; r < parts.first_range[p + 1]; r++) {
+                memcpy(own->ranges[own->range_count++], parts.recompute.ranges[r],
+                       sizeof *parts.recompute.ranges);
+                for (int32_t k = 0; k < parts.recompute.saved_count; k++)
+                    if (parts.recompute.saved[k] >= parts.recompute.ranges[r][0] &&
+                        parts.recompute.saved[k] < parts.recompute.ranges[r][1])
+                        own->saved[own->saved_count++] = parts.recompute.saved[k];
+            }
+    }
+    return AM_OK;
 }
 
 AmStatus strategy_simulate(Plan **plan, Simulation **simulation, Arena *arena, const PlanContext *context,

@@ -159,9 +159,15 @@ static bool is_product(const PaperChainBuilder *self, int32_t i) {
     return plan_context_in_forward(self->context, i) && (ir_is_product(opcode) || opcode == IR_WHILE);
 }
 
-/* Adds the memory of weights and the optimizer at the first operators that use the weights. */
-static void add_weights(const PaperChainBuilder *self, double *bytes, int32_t *weights,
-                        double *state_per_byte) {
+/* Finds the cut with the fewest crossing bytes in every gap between products, with the sums before
+ * it. */
+static AmStatus find_pivots(PaperChainBuilder *self, Arena *scratch, AmError *error) {
+    PaperChain *chain = self->chain;
+    double *bytes = ARENA_ARRAY(scratch, double, self->count + 1), state_per_byte;
+    int32_t *weights = ARENA_ARRAY(scratch, int32_t, self->count + 1), products = 0;
+    chain->pivots = ARENA_ARRAY(self->arena, PaperPivot, self->count + 1);
+    if (scratch->failed || self->arena->failed) return am_fail_memory(error, self->count * 12);
+    /* Adds the memory of weights and the optimizer at the first operators that use the weights. */
     const IrRoles *roles = self->context->roles;
     double all = 0, state = 0;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
@@ -173,18 +179,7 @@ static void add_weights(const PaperChainBuilder *self, double *bytes, int32_t *w
         weights[self->weight_place[p]]++;
         all += (double)ir_shape_bytes(shape);
     }
-    *state_per_byte = all > 0 ? state / all : 0;
-}
-
-/* Finds the cut with the fewest crossing bytes in every gap between products, with the sums before
- * it. */
-static AmStatus find_pivots(PaperChainBuilder *self, Arena *scratch, AmError *error) {
-    PaperChain *chain = self->chain;
-    double *bytes = ARENA_ARRAY(scratch, double, self->count + 1), state_per_byte;
-    int32_t *weights = ARENA_ARRAY(scratch, int32_t, self->count + 1), products = 0;
-    chain->pivots = ARENA_ARRAY(self->arena, PaperPivot, self->count + 1);
-    if (scratch->failed || self->arena->failed) return am_fail_memory(error, self->count * 12);
-    add_weights(self, bytes, weights, &state_per_byte);
+    state_per_byte = all > 0 ? state / all : 0;
     PaperPivot at = {0}, best = {.instruction = -1};
     for (int32_t i = 0; i <= self->count; i++) {
         at.instruction = i;

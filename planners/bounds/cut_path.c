@@ -35,7 +35,8 @@ static bool fits_beside(const CutWork *work, int32_t d, int32_t w) {
     return true;
 }
 
-static DeviceCounts count_devices(CutSearch *self) {
+/* Lists all steps on the way from no stage to all of them. */
+static void find_steps(CutSearch *self) {
     const CutWork *work = self->tables->work;
     DeviceCounts counts = {1, ARENA_ARRAY(&self->arena, int32_t, work->width_count + 1)};
     for (int32_t t = 0; t < work->type_count && counts.added; t++) {
@@ -43,13 +44,6 @@ static DeviceCounts count_devices(CutSearch *self) {
             counts.added[w] += counts.count * work->widths[w * work->type_count + t];
         counts.count *= work->devices[t] + 1;
     }
-    return counts;
-}
-
-/* Lists all steps on the way from no stage to all of them. */
-static void find_steps(CutSearch *self) {
-    const CutWork *work = self->tables->work;
-    const DeviceCounts counts = count_devices(self);
     int32_t stages = self->stages, row = counts.count, all = row - 1;
     bool *can = ARENA_ARRAY(&self->arena, bool, (stages + 1) * row);
     int32_t *state_of = ARENA_ARRAY(&self->arena, int32_t, (stages + 1) * row);

@@ -82,22 +82,6 @@ static AmStatus read_value(ProfileGraphReader *reader, const char **at, const ch
     }
 }
 
-static AmStatus read_numbers(ProfileGraphReader *reader, const char **at, const char *end,
-                             double values[NUMBERS]) {
-    for (int32_t k = 0; k < NUMBERS; k++) {
-        size_t length = strlen(keys[k]);
-        while (*at < end && (**at == ' ' || (k > 0 && **at == ','))) ++*at;
-        if ((size_t)(end - *at) <= length || memcmp(*at, keys[k], length) != 0 || (*at)[length] != '=') {
-            char what[64];
-            snprintf(what, sizeof(what), "expected %s=", keys[k]);
-            return fail(reader, *at, what);
-        }
-        *at += length + 1;
-        TRY(read_value(reader, at, end, &values[k]));
-    }
-    return AM_OK;
-}
-
 static AmStatus read_node(ProfileGraphReader *reader, const char *line, const char *end) {
     ProfileGraph *graph = reader->graph;
     double values[NUMBERS];
@@ -112,7 +96,17 @@ static AmStatus read_node(ProfileGraphReader *reader, const char *line, const ch
     }
     if (!at) return fail(reader, end, "expected -- forward_compute_time= and the other figures");
     if (description_end < description) description_end = description;
-    TRY(read_numbers(reader, &at, end, values));
+    for (int32_t k = 0; k < NUMBERS; k++) {
+        size_t length = strlen(keys[k]);
+        while (at < end && (*at == ' ' || (k > 0 && *at == ','))) ++at;
+        if ((size_t)(end - at) <= length || memcmp(at, keys[k], length) != 0 || at[length] != '=') {
+            char what[64];
+            snprintf(what, sizeof(what), "expected %s=", keys[k]);
+            return fail(reader, at, what);
+        }
+        at += length + 1;
+        TRY(read_value(reader, &at, end, &values[k]));
+    }
     if (at < end && (end - at < 13 || memcmp(at, " -- stage_id=", 13) != 0))
         return fail(reader, at, "expected the end of the line");
     if (graph->node_count == PROFILE_MOST_NODES) return fail(reader, line, "more nodes than can be read");

@@ -145,8 +145,15 @@ static ExplainedWork work_of(const Explainer *self, const ExecutedStep *executed
     return work;
 }
 
-/* Returns the span of a slice. */
-static ExplainedSpan span_of(const ExplainedTimeline *self, int32_t stage, const SimulatedSlice *slice) {
+/* ---- spans ---- */
+
+static void on_slice(void *user, const SimulatedSlice *slice) {
+    ExplainedTimeline *self = user;
+    const Explainer *explainer = self->explainer;
+    int32_t stage = plan_ranks_stage(&explainer->ranks, slice->rank);
+    if (slice->rank != explainer->ranks.first_rank[stage] || slice->end <= slice->start) return;
+    if (!slice->executed || self->arena.failed) return;
+    /* The span of a slice. */
     ExplainedSpan span = {
         .stage = stage, .start = slice->start, .end = slice->end, .iteration = slice->micro_batch};
     PassLoop *loop = NULL; /* the one that the step is in */
@@ -163,18 +170,6 @@ static ExplainedSpan span_of(const ExplainedTimeline *self, int32_t stage, const
         span.work = has_phases ? work_of(self->explainer, slice->executed) : loop->work;
         span.iteration = loop->iteration;
     }
-    return span;
-}
-
-/* ---- spans ---- */
-
-static void on_slice(void *user, const SimulatedSlice *slice) {
-    ExplainedTimeline *self = user;
-    const Explainer *explainer = self->explainer;
-    int32_t stage = plan_ranks_stage(&explainer->ranks, slice->rank);
-    if (slice->rank != explainer->ranks.first_rank[stage] || slice->end <= slice->start) return;
-    if (!slice->executed || self->arena.failed) return;
-    const ExplainedSpan span = span_of(self, stage, slice);
     bool is_collective = span.work >= EXPLAINED_COLLECTIVE;
     StageLane *lane = &self->lanes[stage * LANES + (is_collective ? COLLECTIVE_LANE : COMPUTE_LANE)];
     ExplainedSpan *last = lane->count > 0 ? &lane->spans[lane->count - 1] : NULL;

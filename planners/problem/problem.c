@@ -216,17 +216,6 @@ static bool is_before(const UntriedPlan *a, const UntriedPlan *b) {
     return memcmp(&a->axis_plan, &b->axis_plan, sizeof a->axis_plan) < 0;
 }
 
-static AmStatus untried_push(StageProblem *self, const UntriedPlan *plan, AmError *error) {
-    ProblemMemo *memo = self->priced.axis_plans;
-    ARENA_RESERVE(&self->arena, memo->untried, memo->untried_count, memo->untried_capacity);
-    if (self->arena.failed) return am_fail_memory(error, memo->untried_count);
-    int32_t at = memo->untried_count++;
-    for (; at > 0 && is_before(plan, &memo->untried[(at - 1) / 2]); at = (at - 1) / 2)
-        memo->untried[at] = memo->untried[(at - 1) / 2];
-    memo->untried[at] = *plan;
-    return AM_OK;
-}
-
 static void untried_pop(ProblemMemo *memo) {
     UntriedPlan *heap = memo->untried;
     const UntriedPlan last = heap[--memo->untried_count];
@@ -478,8 +467,13 @@ static AmStatus keep_price(StageProblem *self, const Evaluation *evaluation, AmE
     *memo_find(memo, &evaluation->axis_plan) =
         (MemoEntry){.axis_plan = evaluation->axis_plan, .price = evaluation->price, .used = true};
     memo->count++;
-    TRY(untried_push(self, &(UntriedPlan){plan_price_score(&evaluation->price), evaluation->axis_plan},
-                     error));
+    const UntriedPlan plan = {plan_price_score(&evaluation->price), evaluation->axis_plan};
+    ARENA_RESERVE(&self->arena, memo->untried, memo->untried_count, memo->untried_capacity);
+    if (self->arena.failed) return am_fail_memory(error, memo->untried_count);
+    int32_t at = memo->untried_count++;
+    for (; at > 0 && is_before(&plan, &memo->untried[(at - 1) / 2]); at = (at - 1) / 2)
+        memo->untried[at] = memo->untried[(at - 1) / 2];
+    memo->untried[at] = plan;
     keep_best(self, &evaluation->axis_plan, &evaluation->price);
     return AM_OK;
 }

@@ -116,27 +116,6 @@ static bool crosses_servers(const StageProblem *problem, int32_t axis, double *r
     return crosses;
 }
 
-/* Finds the facts of the axes that split. */
-static AmStatus find_axes(Assignments *self, AmError *error) {
-    const StageProblem *problem = self->problem;
-    int32_t found = 0;
-    for (int32_t axis = 0; axis < problem->mesh.axis_count && found < RESHARD_AXES; axis++) {
-        CollectivePartition partition = {0};
-        double rate;
-        if (problem->mesh.axes[axis].size == 1) continue;
-        TRY(collective_partition(&partition, &self->problem->arena, problem->cluster, &problem->mesh,
-                                 problem->devices, 1u << axis, error));
-        for (int32_t k = 0; k < partition.distinct_count; k++)
-            for (int32_t size = 0; size < ASSIGNMENT_SIZES; size++)
-                self->sums[found][size] = fmax(self->sums[found][size],
-                                               collective_seconds(PROGRAM_ALL_REDUCE, exp2(2 * size),
-                                                                  &partition.distinct[k], problem->cluster));
-        self->crosses[found] = crosses_servers(problem, axis, &rate);
-        self->bits[found++] = log2_size(problem, axis);
-    }
-    return AM_OK;
-}
-
 /* Returns the bytes that a device holds at its fullest, by the sharding graph. */
 static double held_bytes(const ShardingGraphCost *cost) {
     return cost->kept_bytes + cost->saved_bytes + cost->widest_bytes;
@@ -190,7 +169,22 @@ AmStatus assignments_open(Assignments *self, StageProblem *problem, const PlanPr
     }
     self->launches = context->split_options->decided_count *
                      cluster_device_type(problem->cluster, problem->devices[0])->kernel_launch_seconds;
-    TRY(find_axes(self, error));
+    /* The facts of the axes that split. */
+    int32_t found = 0;
+    for (int32_t axis = 0; axis < problem->mesh.axis_count && found < RESHARD_AXES; axis++) {
+        CollectivePartition partition = {0};
+        double rate;
+        if (problem->mesh.axes[axis].size == 1) continue;
+        TRY(collective_partition(&partition, &self->problem->arena, problem->cluster, &problem->mesh,
+                                 problem->devices, 1u << axis, error));
+        for (int32_t k = 0; k < partition.distinct_count; k++)
+            for (int32_t size = 0; size < ASSIGNMENT_SIZES; size++)
+                self->sums[found][size] = fmax(self->sums[found][size],
+                                               collective_seconds(PROGRAM_ALL_REDUCE, exp2(2 * size),
+                                                                  &partition.distinct[k], problem->cluster));
+        self->crosses[found] = crosses_servers(problem, axis, &rate);
+        self->bits[found++] = log2_size(problem, axis);
+    }
     TRY(find_overlaps(self, error));
     /* The class sets of the largest weights. */
     self->is_chosen = ARENA_ARRAY(&problem->arena, bool, problem->class_set_count + 1);

@@ -21,7 +21,9 @@ typedef struct Rates {
     bool overlaps;
 } Rates;
 
-static AmStatus make_cluster(Cluster **cluster, Arena *arena, const Rates *rates, AmError *error) {
+static AmStatus open_problem(AssignmentProblem *self, const PlanContext *context, const Rates *rates,
+                             int32_t model, AmError *error) {
+    int32_t count = rates->servers * rates->devices;
     json_t *curve = json_pack("[[f,f],[f,f]]", rates->knee / 1e3, 0.1, rates->knee, 0.8);
     json_t *accesses = json_pack("[[f,f],[f,f]]", rates->access / 1e3, 0.15, rates->access, 0.9);
     json_t *messages = json_pack("[[f,f],[f,f]]", rates->message / 100, 0.3, rates->message, 0.95);
@@ -40,15 +42,9 @@ static AmStatus make_cluster(Cluster **cluster, Arena *arena, const Rates *rates
     if (!object) return am_fail_memory(error, 0);
     if (rates->servers == 1) json_object_del(object, "between_servers");
     if (rates->devices == 1) json_object_del(json_array_get(json_object_get(object, "servers"), 0), "link");
-    AmStatus status = cluster_from_json(cluster, arena, object, "generated", error);
+    AmStatus status = cluster_from_json(&self->cluster, &self->arena, object, "generated", error);
     json_decref(object);
-    return status;
-}
-
-static AmStatus open_problem(AssignmentProblem *self, const PlanContext *context, const Rates *rates,
-                             int32_t model, AmError *error) {
-    int32_t count = rates->servers * rates->devices;
-    TRY(make_cluster(&self->cluster, &self->arena, rates, error));
+    TRY(status);
     Mesh mesh = {.axis_count = 2,
                  .axes = {{.name = "data", .size = count / model}, {.name = "model", .size = model}},
                  .device_count = count};

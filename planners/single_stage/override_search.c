@@ -311,30 +311,6 @@ static AmStatus take_trials(void *user, AmError *error) {
     return AM_OK;
 }
 
-/* Lists the changes that the messages propose: patches, then single operators. */
-static AmStatus list_changes(OverrideSearch *self, const int32_t *labels, AmError *error) {
-    const bool is_after_sample = self->extent == OVERRIDES_AFTER_SAMPLE;
-    const int32_t most_patches = is_after_sample ? PROBLEM_BATCH : MOST_PATCHES;
-    ShardingGraphChange *patches, *singles = NULL;
-    int32_t patch_count, single_count = 0, count;
-    TRY(sharding_graph_patches(&patches, &patch_count, self->arena, self->fold, labels, &self->weights,
-                               error));
-    if (!is_after_sample)
-        TRY(sharding_graph_changes(&singles, &single_count, self->arena, self->fold, labels, &self->weights,
-                                   error));
-    if (patch_count > most_patches) patch_count = most_patches;
-    if (single_count > MOST_CHANGES) single_count = MOST_CHANGES;
-    count = patch_count + single_count;
-    self->changes = ARENA_ARRAY(self->arena, ShardingGraphChange, count + 1);
-    self->is_done = ARENA_ARRAY(self->arena, bool, count + 1);
-    if (!self->changes || !self->is_done) return am_fail_memory(error, count);
-    memcpy(self->changes, patches, sizeof *patches * (size_t)patch_count);
-    if (single_count > 0)
-        memcpy(self->changes + patch_count, singles, sizeof *singles * (size_t)single_count);
-    self->change_count = count;
-    return AM_OK;
-}
-
 /* The weights of the second round, in which all communication counts. */
 static const ShardingGraphWeights all_communication = {1, 1};
 
@@ -374,7 +350,26 @@ static AmStatus run_round(OverrideSearch *self, bool is_followed, AmError *error
     self->sum = sum_of(self, &cost);
     if (!self->is_bounded) sharding_graph_bound(self->fold, &self->weights, SWEEPS);
     TRY(sharding_graph_labels(&labels, self->arena, self->model, self->assignment, error));
-    TRY(list_changes(self, labels, error));
+    /* The changes that the messages propose: patches, then single operators. */
+    const bool is_after_sample = self->extent == OVERRIDES_AFTER_SAMPLE;
+    const int32_t most_patches = is_after_sample ? PROBLEM_BATCH : MOST_PATCHES;
+    ShardingGraphChange *patches, *singles = NULL;
+    int32_t patch_count, single_count = 0, count;
+    TRY(sharding_graph_patches(&patches, &patch_count, self->arena, self->fold, labels, &self->weights,
+                               error));
+    if (!is_after_sample)
+        TRY(sharding_graph_changes(&singles, &single_count, self->arena, self->fold, labels, &self->weights,
+                                   error));
+    if (patch_count > most_patches) patch_count = most_patches;
+    if (single_count > MOST_CHANGES) single_count = MOST_CHANGES;
+    count = patch_count + single_count;
+    self->changes = ARENA_ARRAY(self->arena, ShardingGraphChange, count + 1);
+    self->is_done = ARENA_ARRAY(self->arena, bool, count + 1);
+    if (!self->changes || !self->is_done) return am_fail_memory(error, count);
+    memcpy(self->changes, patches, sizeof *patches * (size_t)patch_count);
+    if (single_count > 0)
+        memcpy(self->changes + patch_count, singles, sizeof *singles * (size_t)single_count);
+    self->change_count = count;
     parallel_for(is_followed ? 2 : 1, 0, round_task, &tasks);
     self->is_bounded = is_followed;
     return am_pass_error(tasks.status, &tasks.error, error);

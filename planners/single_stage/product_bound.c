@@ -35,8 +35,20 @@ static void add_product(ProductBound *self, Arena *arena, const ProductGroup *pr
     if (!arena->failed) self->groups[self->count++] = *product;
 }
 
-static AmStatus add_products(ProductBound *self, Arena *arena, const int32_t *class_set_of, AmError *error) {
-    const StageProblem *problem = self->problem;
+AmStatus product_bound_create(ProductBound **bound, Arena *arena, const StageProblem *problem,
+                              AmError *error) {
+    const Classes *classes = problem->context->classes;
+    ProductBound *self = ARENA_ARRAY(arena, ProductBound, 1);
+    int32_t *class_set_of = ARENA_ARRAY(arena, int32_t, classes->count + 1);
+    if (arena->failed) return am_fail_memory(error, classes->count);
+    *self = (ProductBound){.problem = problem,
+                           .type = cluster_device_type(problem->cluster, problem->devices[0])};
+    *bound = self;
+    if (self->type->profile || self->type->operators || problem->pins.override_count > 0) return AM_OK;
+    for (int32_t c = 0; c < classes->count; c++) class_set_of[c] = -1;
+    for (int32_t k = 0; k < problem->class_set_count; k++)
+        for (int32_t m = 0; m < problem->class_sets[k].class_count; m++)
+            class_set_of[problem->class_sets[k].classes[m]] = k;
     const PlanContext *context = problem->context;
     const IrModule *module = context->canonical;
     Arena scratch = {0};
@@ -64,23 +76,6 @@ static AmStatus add_products(ProductBound *self, Arena *arena, const int32_t *cl
     bool failed = scratch.failed || arena->failed;
     arena_free(&scratch);
     return failed ? am_fail_memory(error, self->count) : AM_OK;
-}
-
-AmStatus product_bound_create(ProductBound **bound, Arena *arena, const StageProblem *problem,
-                              AmError *error) {
-    const Classes *classes = problem->context->classes;
-    ProductBound *self = ARENA_ARRAY(arena, ProductBound, 1);
-    int32_t *class_set_of = ARENA_ARRAY(arena, int32_t, classes->count + 1);
-    if (arena->failed) return am_fail_memory(error, classes->count);
-    *self = (ProductBound){.problem = problem,
-                           .type = cluster_device_type(problem->cluster, problem->devices[0])};
-    *bound = self;
-    if (self->type->profile || self->type->operators || problem->pins.override_count > 0) return AM_OK;
-    for (int32_t c = 0; c < classes->count; c++) class_set_of[c] = -1;
-    for (int32_t k = 0; k < problem->class_set_count; k++)
-        for (int32_t m = 0; m < problem->class_sets[k].class_count; m++)
-            class_set_of[problem->class_sets[k].classes[m]] = k;
-    return add_products(self, arena, class_set_of, error);
 }
 
 /* Returns the least of f / e(f) over all f from `flops` on, e being the curve: on a segment where e = a + b
