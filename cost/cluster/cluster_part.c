@@ -6,9 +6,18 @@
 #include "cost/cluster/cluster.h"
 #include "cost/cluster/topology.h"
 
-/* Lists the servers of the listed devices, in their order: one for each run of devices of one server. */
-static AmStatus list_servers(Cluster *self, Arena *arena, const Cluster *of, const int32_t *devices,
-                             AmError *error) {
+AmStatus cluster_part(Cluster **part, Arena *arena, const Cluster *of, const int32_t *devices, int32_t count,
+                      AmError *error) {
+    Cluster *self = ARENA_ARRAY(arena, Cluster, 1);
+    int32_t *numbers = ARENA_ARRAY(arena, int32_t, count);
+    *part = NULL;
+    if (arena->failed) return am_fail_memory(error, count);
+    *self = *of;
+    self->device_count = count;
+    for (int32_t k = 0; k < count; k++) numbers[k] = cluster_number(of, devices[k]);
+    self->numbers = numbers;
+    self->parent = of->parent ? of->parent : of;
+    /* The servers of the listed devices, in their order: one for each run of devices of one server. */
     int32_t *server_of = ARENA_ARRAY(arena, int32_t, self->device_count);
     ClusterServer *servers = ARENA_ARRAY(arena, ClusterServer, self->device_count);
     if (arena->failed) return am_fail_memory(error, self->device_count);
@@ -27,21 +36,6 @@ static AmStatus list_servers(Cluster *self, Arena *arena, const Cluster *of, con
         if (servers[s].device_count == 1) servers[s].link = -1;
     self->servers = servers;
     self->server_of = server_of;
-    return AM_OK;
-}
-
-AmStatus cluster_part(Cluster **part, Arena *arena, const Cluster *of, const int32_t *devices, int32_t count,
-                      AmError *error) {
-    Cluster *self = ARENA_ARRAY(arena, Cluster, 1);
-    int32_t *numbers = ARENA_ARRAY(arena, int32_t, count);
-    *part = NULL;
-    if (arena->failed) return am_fail_memory(error, count);
-    *self = *of;
-    self->device_count = count;
-    for (int32_t k = 0; k < count; k++) numbers[k] = cluster_number(of, devices[k]);
-    self->numbers = numbers;
-    self->parent = of->parent ? of->parent : of;
-    TRY(list_servers(self, arena, of, devices, error));
     if (self->server_count == 1) self->between_servers = -1;
     TRY(topology_part(&self->topology, arena, of, devices, count, error));
     cluster_find_sole_links(self);

@@ -118,26 +118,6 @@ static int compare_gpus(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static AmStatus number_gpus(NcclReader *self) {
-    if (self->gpu_count == 0 || self->gpu_count > IMPORT_MOST_GPUS)
-        return am_fail(self->error, AM_ERROR_INPUT, self->source, "expected 1 to %d <gpu>", IMPORT_MOST_GPUS);
-    qsort(self->gpus, (size_t)self->gpu_count, sizeof *self->gpus, compare_gpus);
-    for (int32_t k = 0; k < self->gpu_count; k++) {
-        if (k > 0 && self->gpus[k].number == self->gpus[k - 1].number)
-            return am_fail(self->error, AM_ERROR_INPUT, self->source, "two <gpu> have dev=\"%lld\"",
-                           (long long)self->gpus[k].number);
-        for (int32_t j = 0; j < k; j++)
-            if (strcasecmp(self->gpus[j].bus, self->gpus[k].bus) == 0)
-                return am_fail(self->error, AM_ERROR_INPUT, self->source,
-                               "%s: busid=\"%.40s\" is that of another <gpu>, too",
-                               xml_path(self->import->arena, self->gpus[k].element->parent),
-                               self->gpus[k].bus);
-        self->gpus[k].place = arena_format(self->import->arena, "device%d", k);
-        if (!self->gpus[k].place) return am_fail_memory(self->error, self->gpu_count);
-    }
-    return AM_OK;
-}
-
 static void add_nvlinks(NcclReader *self, const Gpu *gpu) {
     const char *sm = xml_attribute(gpu->element, "sm");
     long capability = sm ? strtol(sm, NULL, 10) : 0;
@@ -213,7 +193,21 @@ AmStatus import_nccl(Import *import, const XmlElement *root, const char *source,
     TRY(import_claim(import, &import->server_source, source, "describes a server", error));
     TRY(check_numbers(&self, root));
     TRY(find_gpus(&self, root));
-    TRY(number_gpus(&self));
+    if (self.gpu_count == 0 || self.gpu_count > IMPORT_MOST_GPUS)
+        return am_fail(self.error, AM_ERROR_INPUT, self.source, "expected 1 to %d <gpu>", IMPORT_MOST_GPUS);
+    qsort(self.gpus, (size_t)self.gpu_count, sizeof *self.gpus, compare_gpus);
+    for (int32_t k = 0; k < self.gpu_count; k++) {
+        if (k > 0 && self.gpus[k].number == self.gpus[k - 1].number)
+            return am_fail(self.error, AM_ERROR_INPUT, self.source, "two <gpu> have dev=\"%lld\"",
+                           (long long)self.gpus[k].number);
+        for (int32_t j = 0; j < k; j++)
+            if (strcasecmp(self.gpus[j].bus, self.gpus[k].bus) == 0)
+                return am_fail(self.error, AM_ERROR_INPUT, self.source,
+                               "%s: busid=\"%.40s\" is that of another <gpu>, too",
+                               xml_path(self.import->arena, self.gpus[k].element->parent), self.gpus[k].bus);
+        self.gpus[k].place = arena_format(self.import->arena, "device%d", k);
+        if (!self.gpus[k].place) return am_fail_memory(self.error, self.gpu_count);
+    }
     for (int32_t k = 0; k < self.gpu_count; k++) add_nvlinks(&self, &self.gpus[k]);
     const char *socket_link =
         import_link(import, "socket", IMPORT_SOCKET_BYTES_PER_SECOND, IMPORT_SOCKET_LATENCY_SECONDS);

@@ -185,21 +185,6 @@ typedef struct ModelSizes {
     int64_t hidden, sequence, heads;
 } ModelSizes;
 
-static AmStatus read_sizes(const SailorReader *self, ModelSizes *sizes) {
-    json_t *model = self->import->sailor_model;
-    const char *source = self->import->sailor_model_source, *kind = NULL;
-    enum { MOST = 1 << 20 };
-    if (json_object_get(model, "type")) {
-        TRY(json_get_string(&kind, model, "type", source, "$", self->error));
-        if (strcmp(kind, "gpt2") != 0)
-            return am_fail(self->error, AM_ERROR_INPUT, source,
-                           "$.type: \"%.40s\" (expected \"gpt2\", whose layers have six products)", kind);
-    }
-    TRY(json_get_integer(&sizes->hidden, model, "hidden_size", 1, MOST, source, "$", self->error));
-    TRY(json_get_integer(&sizes->sequence, model, "sequence_length", 1, MOST, source, "$", self->error));
-    return json_get_integer(&sizes->heads, model, "heads", 1, MOST, source, "$", self->error);
-}
-
 /* Adds the points of all micro-batches to rates[0..*count): FLOPs of one product, and FLOPs a second. */
 static AmStatus read_rates(const SailorReader *self, double (*rates)[2], int32_t *count,
                            const ModelSizes *sizes, double memory) {
@@ -241,7 +226,18 @@ AmStatus import_sailor_finish(Import *import, AmError *error) {
         return am_fail(error, AM_ERROR_INPUT, self.source,
                        "times of layers (expected a second --import of Sailor's training_config.json, with "
                        "hidden_size, sequence_length and heads)");
-    TRY(read_sizes(&self, &sizes));
+    json_t *model = self.import->sailor_model;
+    const char *source = self.import->sailor_model_source, *kind = NULL;
+    enum { MOST = 1 << 20 };
+    if (json_object_get(model, "type")) {
+        TRY(json_get_string(&kind, model, "type", source, "$", self.error));
+        if (strcmp(kind, "gpt2") != 0)
+            return am_fail(self.error, AM_ERROR_INPUT, source,
+                           "$.type: \"%.40s\" (expected \"gpt2\", whose layers have six products)", kind);
+    }
+    TRY(json_get_integer(&sizes.hidden, model, "hidden_size", 1, MOST, source, "$", self.error));
+    TRY(json_get_integer(&sizes.sequence, model, "sequence_length", 1, MOST, source, "$", self.error));
+    TRY(json_get_integer(&sizes.heads, model, "heads", 1, MOST, source, "$", self.error));
     json_t *type = cluster_builtin_device_type(import->device_type);
     bool is_16_bit = strstr(self.source, "fp16") != NULL;
     peak = json_number_value(

@@ -3,21 +3,6 @@
 #include "cost/collective/collective_algorithms.h"
 #include "cost/collective/nccl_model.h"
 
-static void append_others(Text *text, ProgramCollectiveKind kind, double bytes,
-                          const CollectiveTopology *topology, const Cluster *cluster,
-                          const CollectiveAlgorithm *best) {
-    int32_t count;
-    const CollectiveAlgorithm *rows = collective_algorithms(&count);
-    const char *separator = "  others: ";
-    for (int32_t k = 0; k < count; k++) {
-        if (&rows[k] == best || !collective_can_use(&rows[k], kind, topology)) continue;
-        text_append(text, "%s%s ", separator, rows[k].name);
-        text_append_seconds(text, collective_algorithm_seconds(&rows[k], kind, bytes, topology, cluster));
-        separator = ", ";
-    }
-    if (separator[0] == ',') text_append_string(text, "\n");
-}
-
 static void append_nccl(Text *text, ProgramCollectiveKind kind, double bytes,
                         const CollectiveTopology *topology, const Cluster *cluster) {
     NcclChoice best = nccl_model_choose(kind, bytes, topology, cluster), one;
@@ -118,5 +103,14 @@ void collective_describe(Text *text, ProgramCollectiveKind kind, double bytes,
                                 bytes, cluster);
         }
     }
-    append_others(text, kind, bytes, topology, cluster, best);
+    int32_t count;
+    const CollectiveAlgorithm *rows = collective_algorithms(&count);
+    const char *separator = "  others: ";
+    for (int32_t k = 0; k < count; k++) {
+        if (&rows[k] == best || !collective_can_use(&rows[k], kind, topology)) continue;
+        text_append(text, "%s%s ", separator, rows[k].name);
+        text_append_seconds(text, collective_algorithm_seconds(&rows[k], kind, bytes, topology, cluster));
+        separator = ", ";
+    }
+    if (separator[0] == ',') text_append_string(text, "\n");
 }

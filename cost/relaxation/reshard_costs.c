@@ -15,27 +15,6 @@ typedef struct ReshardCostBuilder {
     double per_byte[1 << RESHARD_AXES][PROGRAM_DEVICE_COLLECTIVES]; /* of the tensor that a group moves */
 } ReshardCostBuilder;
 
-static AmStatus find_rates(ReshardCostBuilder *self, Arena *arena, const Mesh *mesh, const Cluster *cluster,
-                           const int32_t *devices, AmError *error) {
-    for (uint32_t set = 1; set < 1u << self->costs->axis_count; set++) {
-        CollectivePartition partition = {0};
-        uint32_t axes = 0;
-        for (int32_t k = 0; k < self->costs->axis_count; k++)
-            if (set >> k & 1) axes |= 1u << self->costs->axes[k];
-        TRY(collective_partition(&partition, arena, cluster, mesh, devices, axes, error));
-        for (int32_t kind = 0; kind < PROGRAM_DEVICE_COLLECTIVES; kind++)
-            for (int32_t g = 0; g < partition.distinct_count; g++) {
-                double seconds = collective_seconds((ProgramCollectiveKind)kind, MANY_BYTES,
-                                                    &partition.distinct[g], cluster) /
-                                 MANY_BYTES;
-                double *rate = &self->per_byte[set][kind];
-                bool is_least = g > 0 && self->order == RESHARD_ANY_SHARES;
-                *rate = is_least ? fmin(*rate, seconds) : fmax(*rate, seconds);
-            }
-    }
-    return AM_OK;
-}
-
 /* Returns the seconds for the axes of `set`, all in state `from`, to reach state `to`; INFINITY if that is
  * no single step. */
 static double step_seconds(const ReshardCostBuilder *self, uint32_t set, int32_t from, int32_t to,
@@ -97,7 +76,22 @@ AmStatus reshard_costs_create(ReshardCosts **costs, Arena *arena, const Mesh *me
         self.costs->sizes[self.costs->axis_count] = mesh->axes[axis].size;
         self.costs->axes[self.costs->axis_count++] = axis;
     }
-    TRY(find_rates(&self, arena, mesh, cluster, devices, error));
+    for (uint32_t set = 1; set < 1u << self.costs->axis_count; set++) {
+        CollectivePartition partition = {0};
+        uint32_t axes = 0;
+        for (int32_t k = 0; k < self.costs->axis_count; k++)
+            if (set >> k & 1) axes |= 1u << self.costs->axes[k];
+        TRY(collective_partition(&partition, arena, cluster, mesh, devices, axes, error));
+        for (int32_t kind = 0; kind < PROGRAM_DEVICE_COLLECTIVES; kind++)
+            for (int32_t g = 0; g < partition.distinct_count; g++) {
+                double seconds = collective_seconds((ProgramCollectiveKind)kind, MANY_BYTES,
+                                                    &partition.distinct[g], cluster) /
+                                 MANY_BYTES;
+                double *rate = &self.per_byte[set][kind];
+                bool is_least = g > 0 && self.order == RESHARD_ANY_SHARES;
+                *rate = is_least ? fmin(*rate, seconds) : fmax(*rate, seconds);
+            }
+    }
     for (int32_t is_f32_sum = 0; is_f32_sum < 2; is_f32_sum++) {
         for (int32_t from = 0; from < RESHARD_STATES; from++)
             for (int32_t to = 0; to < RESHARD_STATES; to++)

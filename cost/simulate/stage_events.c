@@ -37,37 +37,6 @@ static int32_t find_work(WorkTable *self, const OperatorWork *work, int32_t step
     return found;
 }
 
-static AmStatus list_works(ProgramEvents *self, Arena *arena, AmError *error) {
-    WorkTable table = {.events = self, .mask = 63};
-    while (table.mask < 2 * (uint64_t)self->step_count) table.mask = 2 * table.mask + 1;
-    self->work_of = ARENA_ARRAY(arena, int32_t, self->step_count + 1);
-    self->works = ARENA_ARRAY(arena, OperatorWork, self->step_count + 1);
-    self->first_step = ARENA_ARRAY(arena, int32_t, self->step_count + 1);
-    self->tensor_bytes = ARENA_ARRAY(arena, double, self->step_count + 1);
-    table.slots = ARENA_ARRAY(arena, int32_t, table.mask + 1);
-    if (arena->failed) return am_fail_memory(error, self->step_count);
-    for (int32_t s = 0; s < self->step_count; s++) {
-        const ExecutedStep *executed = &self->steps[s];
-        const ProgramInstruction *collective = executed_collective(executed);
-        OperatorWork work;
-        if (collective) {
-            self->work_of[s] = EVENT_COLLECTIVE;
-            self->tensor_bytes[s] = collective_tensor_bytes(executed->program, collective);
-            continue;
-        }
-        if (executed_transfer(executed)) {
-            self->work_of[s] = EVENT_TRANSFER;
-            continue;
-        }
-        executed_work(&work, executed);
-        bool is_update =
-            executed->step == executed->program->execution.step_count; /* of no work, but of a price */
-        self->work_of[s] = is_update ? add_work(self, &work, s) : find_work(&table, &work, s);
-        self->flops += self->iterations[s] * executed->times * work.flops;
-    }
-    return AM_OK;
-}
-
 /* Orders the iterations of joined spans: the first span that may proceed runs (InterleavedLoops). */
 static AmStatus join_spans(PipelineSpan *spans, int32_t number, const ExecutedSpan *joined, Arena *arena,
                            AmError *error) {
@@ -163,7 +132,33 @@ AmStatus stage_events_list(ProgramEvents *self, StagePieces *pieces, Arena *aren
         for (int32_t s = spans[k].first; s < spans[k].end; s++) iterations[s] *= (double)spans[k].iterations;
     self->iterations = iterations;
     if (!self->iterations) return am_fail_memory(error, self->step_count);
-    TRY(list_works(self, arena, error));
+    WorkTable table = {.events = self, .mask = 63};
+    while (table.mask < 2 * (uint64_t)self->step_count) table.mask = 2 * table.mask + 1;
+    self->work_of = ARENA_ARRAY(arena, int32_t, self->step_count + 1);
+    self->works = ARENA_ARRAY(arena, OperatorWork, self->step_count + 1);
+    self->first_step = ARENA_ARRAY(arena, int32_t, self->step_count + 1);
+    self->tensor_bytes = ARENA_ARRAY(arena, double, self->step_count + 1);
+    table.slots = ARENA_ARRAY(arena, int32_t, table.mask + 1);
+    if (arena->failed) return am_fail_memory(error, self->step_count);
+    for (int32_t s = 0; s < self->step_count; s++) {
+        const ExecutedStep *executed = &self->steps[s];
+        const ProgramInstruction *collective = executed_collective(executed);
+        OperatorWork work;
+        if (collective) {
+            self->work_of[s] = EVENT_COLLECTIVE;
+            self->tensor_bytes[s] = collective_tensor_bytes(executed->program, collective);
+            continue;
+        }
+        if (executed_transfer(executed)) {
+            self->work_of[s] = EVENT_TRANSFER;
+            continue;
+        }
+        executed_work(&work, executed);
+        bool is_update =
+            executed->step == executed->program->execution.step_count; /* of no work, but of a price */
+        self->work_of[s] = is_update ? add_work(self, &work, s) : find_work(&table, &work, s);
+        self->flops += self->iterations[s] * executed->times * work.flops;
+    }
     if (pieces) TRY(cut_pieces(pieces, arena, self, spans, span_count, error));
     return memory_use(&self->memory, program, gradients, error);
 }

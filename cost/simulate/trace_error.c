@@ -304,28 +304,6 @@ static AmStatus check_devices(Comparison *self, const TraceEvents *measured) {
     return AM_OK;
 }
 
-/* Keeps the passes that there are, and sums up the stages. */
-static void sum_up(Comparison *self) {
-    TraceError *result = self->result;
-    for (int32_t d = 0; d < result->device_count; d++) {
-        const DeviceError *device = &result->devices[d];
-        StageError *stage = &result->stages[device->stage];
-        stage->error += device->error / stage->devices;
-        stage->clock_error += device->clock_error / stage->devices;
-        result->error += device->error / result->device_count;
-        result->clock_error += device->clock_error / result->device_count;
-    }
-    int32_t kept = 0;
-    for (int32_t p = 0; p < result->stage_count * self->pass_count; p++) {
-        PassError pass = result->passes[p];
-        if (pass.error < 0) continue;
-        StageError *stage = &result->stages[pass.stage];
-        stage->largest_pass = fmax(stage->largest_pass, pass.error);
-        result->passes[kept++] = pass;
-    }
-    result->pass_count = kept;
-}
-
 AmStatus trace_error_find(TraceError **found, Arena *arena, const TraceEvents *predicted,
                           const TraceEvents *measured, const char *source, AmError *error) {
     Comparison self = {.arena = arena, .source = source, .error = error};
@@ -360,6 +338,23 @@ AmStatus trace_error_find(TraceError **found, Arena *arena, const TraceEvents *p
         TRY(compare_device(&self, d));
         add_passes(&self, &result->devices[d], result->stages[result->devices[d].stage].devices, values);
     }
-    sum_up(&self);
+    /* Keeps the passes that there are, and sums up the stages. */
+    for (int32_t d = 0; d < result->device_count; d++) {
+        const DeviceError *device = &result->devices[d];
+        StageError *stage = &result->stages[device->stage];
+        stage->error += device->error / stage->devices;
+        stage->clock_error += device->clock_error / stage->devices;
+        result->error += device->error / result->device_count;
+        result->clock_error += device->clock_error / result->device_count;
+    }
+    int32_t kept = 0;
+    for (int32_t p = 0; p < result->stage_count * self.pass_count; p++) {
+        PassError pass = result->passes[p];
+        if (pass.error < 0) continue;
+        StageError *stage = &result->stages[pass.stage];
+        stage->largest_pass = fmax(stage->largest_pass, pass.error);
+        result->passes[kept++] = pass;
+    }
+    result->pass_count = kept;
     return AM_OK;
 }

@@ -62,26 +62,6 @@ static void append_rows(Text *text, Text *rows) {
     *rows = (Text){0};
 }
 
-static void print_devices(Text *text, const TraceError *self) {
-    Text rows = {0};
-    text_append_string(
-        &rows, "rank\tdevice\tstage\toperators\tunmatched\terror\tby the clock\tpredicted\tmeasured\n");
-    for (int32_t d = 0; d < self->device_count; d++) {
-        const DeviceError *row = &self->devices[d];
-        text_append(&rows, "%d\t%s\t%d\t%lld\t%lld\t", d, row->name, row->stage, (long long)row->operators,
-                    (long long)row->unmatched);
-        append_percent(&rows, row->error);
-        text_append_string(&rows, "\t");
-        append_percent(&rows, row->clock_error);
-        text_append_string(&rows, "\t");
-        text_append_seconds(&rows, row->compute_predicted);
-        text_append_string(&rows, "\t");
-        text_append_seconds(&rows, row->compute_measured);
-        text_append_string(&rows, "\n");
-    }
-    append_rows(text, &rows);
-}
-
 void trace_error_print(Text *text, const TraceError *self, const char *module, const char *cluster) {
     text_append(text, "%s on cluster %s, beside %s: %d step%s of %d rank%s\n", module, cluster, self->source,
                 self->steps, self->steps == 1 ? "" : "s", self->device_count,
@@ -108,5 +88,20 @@ void trace_error_print(Text *text, const TraceError *self, const char *module, c
         text_append_string(&rows, "\n");
     }
     append_rows(text, &rows);
-    print_devices(text, self);
+    text_append_string(
+        &rows, "rank\tdevice\tstage\toperators\tunmatched\terror\tby the clock\tpredicted\tmeasured\n");
+    for (int32_t d = 0; d < self->device_count; d++) {
+        const DeviceError *row = &self->devices[d];
+        text_append(&rows, "%d\t%s\t%d\t%lld\t%lld\t", d, row->name, row->stage, (long long)row->operators,
+                    (long long)row->unmatched);
+        append_percent(&rows, row->error);
+        text_append_string(&rows, "\t");
+        append_percent(&rows, row->clock_error);
+        text_append_string(&rows, "\t");
+        text_append_seconds(&rows, row->compute_predicted);
+        text_append_string(&rows, "\t");
+        text_append_seconds(&rows, row->compute_measured);
+        text_append_string(&rows, "\n");
+    }
+    append_rows(text, &rows);
 }

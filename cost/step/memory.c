@@ -48,32 +48,6 @@ uint8_t *memory_find_gradients(Arena *arena, const IrModule *module, const IrRol
     return uses;
 }
 
-/* Finds the first and the last step at which each storage is needed; -1 where never. */
-static void find_lifetimes(const Program *program, int32_t *made, int32_t *last) {
-    for (int32_t v = 0; v < program->value_count; v++) made[v] = last[v] = -1;
-    for (int32_t place = 0; place < program->execution.step_count; place++) {
-        const ProgramStep *step = &program->execution.steps[place];
-        /* Joined loops are one moment, the first one's. */
-        int32_t s = program_first_together(program, place);
-        bool fused = step->fusion >= 0;
-        const ProgramFusion *fusion = fused ? &program->execution.fusions[step->fusion] : NULL;
-        const ProgramInstruction *instruction = fused ? NULL : &program->instructions[step->instruction];
-        int32_t operands = fused ? fusion->input_count : instruction->operand_count;
-        int32_t results = fused ? fusion->output_count : instruction->result_count;
-        for (int32_t k = 0; k < results; k++) {
-            int32_t value = fused ? fusion->output_values[k] : instruction->first_result + k;
-            int32_t storage = program->values[value].storage;
-            if (made[storage] < 0) made[storage] = s;
-            last[storage] = s;
-        }
-        for (int32_t k = 0; k < operands; k++)
-            last[program->values[fused ? fusion->inputs[k].value : instruction->operands[k]].storage] = s;
-    }
-    for (int32_t k = 0; k < program->roles->output_count; k++)
-        if (program->outputs[k] >= 0)
-            last[program->values[program->outputs[k]].storage] = program->execution.step_count;
-}
-
 /* A storage that is there at the peak step. */
 typedef struct LiveStorage {
     int32_t value, made;
@@ -103,7 +77,29 @@ static AmStatus find_live(LiveStorage **live, int32_t *count, const Program *pro
             (*live)[(*count)++] = (LiveStorage){.value = xla->alive[k]};
         return AM_OK;
     }
-    find_lifetimes(program, made, last);
+    /* The first and the last step at which each storage is needed; -1 where never. */
+    for (int32_t v = 0; v < program->value_count; v++) made[v] = last[v] = -1;
+    for (int32_t place = 0; place < program->execution.step_count; place++) {
+        const ProgramStep *step = &program->execution.steps[place];
+        /* Joined loops are one moment, the first one's. */
+        int32_t s = program_first_together(program, place);
+        bool fused = step->fusion >= 0;
+        const ProgramFusion *fusion = fused ? &program->execution.fusions[step->fusion] : NULL;
+        const ProgramInstruction *instruction = fused ? NULL : &program->instructions[step->instruction];
+        int32_t operands = fused ? fusion->input_count : instruction->operand_count;
+        int32_t results = fused ? fusion->output_count : instruction->result_count;
+        for (int32_t k = 0; k < results; k++) {
+            int32_t value = fused ? fusion->output_values[k] : instruction->first_result + k;
+            int32_t storage = program->values[value].storage;
+            if (made[storage] < 0) made[storage] = s;
+            last[storage] = s;
+        }
+        for (int32_t k = 0; k < operands; k++)
+            last[program->values[fused ? fusion->inputs[k].value : instruction->operands[k]].storage] = s;
+    }
+    for (int32_t k = 0; k < program->roles->output_count; k++)
+        if (program->outputs[k] >= 0)
+            last[program->values[program->outputs[k]].storage] = program->execution.step_count;
     for (int32_t v = 0; v < program->value_count; v++) {
         const ProgramValue *value = &program->values[v];
         bool in_memory =

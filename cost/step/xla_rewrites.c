@@ -263,20 +263,6 @@ static bool runs_unsplit(const Program *program, const ProgramInstruction *instr
     return splits && !by_all && windows->feature_group_count < features;
 }
 
-/* Finds the values from which operators that compute each element by itself lead to an output of their shape.
- */
-static void find_updating(bool *updates, const Program *program, const bool *is_output) {
-    for (int32_t i = program->instruction_count - 1; i >= 0; i--) {
-        const ProgramInstruction *own = &program->instructions[i];
-        int32_t value = own->first_result;
-        if (own->kind != PROGRAM_COMPUTE || !ir_is_elementwise(own->opcode)) continue;
-        if (!is_output[value] && !updates[value]) continue;
-        for (int32_t o = 0; o < own->operand_count; o++)
-            updates[own->operands[o]] |= ir_shape_elements(&program->values[own->operands[o]].shape) ==
-                                         ir_shape_elements(&program->values[value].shape);
-    }
-}
-
 /* Scatters partial values in the loops that carry them, if they update parameters that are stored in shards.
  */
 static AmStatus scatter_in_loops(Program *merged, const bool *is_output, int64_t *bytes, AmError *error) {
@@ -285,7 +271,16 @@ static AmStatus scatter_in_loops(Program *merged, const bool *is_output, int64_t
         ARENA_ARRAY(merged->arena, int32_t, merged->value_count + 1); /* of a scattered value */
     bool *updates = ARENA_ARRAY(merged->arena, bool, merged->value_count + 1), is_any = false;
     if (merged->arena->failed) return am_fail_memory(error, merged->value_count);
-    find_updating(updates, merged, is_output);
+    /* From these values element-wise operators lead to an output of their shape. */
+    for (int32_t i = merged->instruction_count - 1; i >= 0; i--) {
+        const ProgramInstruction *own = &merged->instructions[i];
+        int32_t value = own->first_result;
+        if (own->kind != PROGRAM_COMPUTE || !ir_is_elementwise(own->opcode)) continue;
+        if (!is_output[value] && !updates[value]) continue;
+        for (int32_t o = 0; o < own->operand_count; o++)
+            updates[own->operands[o]] |= ir_shape_elements(&merged->values[own->operands[o]].shape) ==
+                                         ir_shape_elements(&merged->values[value].shape);
+    }
     for (int32_t i = 0; i < merged->instruction_count; i++) {
         const ProgramInstruction *own = &merged->instructions[i];
         for (int32_t o = 0; o < own->operand_count; o++) reads[own->operands[o]]++;
