@@ -97,23 +97,6 @@ static int32_t make_again(Emitter *self, int32_t i, bool *wanted) {
     return self->again[i];
 }
 
-static void emit_entry(Emitter *self, bool *wanted) {
-    const IrComputation *entry = &self->from->computations[self->from->entry];
-    for (int32_t i = entry->first; i < entry->first + entry->count && !self->arena->failed; i++) {
-        const IrInstruction *instruction = &self->from->instructions[i];
-        IrPhase phase = self->primary->roles->phases[i];
-        bool takes_copies = phase == IR_PHASE_BACKWARD || phase == IR_PHASE_RECOMPUTED;
-        int32_t *operands = ARENA_ARRAY(self->arena, int32_t, instruction->operand_count + 1);
-        for (int32_t k = 0; operands && k < instruction->operand_count; k++) {
-            int32_t operand = instruction->operands[k];
-            bool again = takes_copies && self->range_of[operand] >= 0;
-            operands[k] = again ? make_again(self, operand, wanted) : self->own[operand];
-        }
-        if (operands) self->own[i] = emit_copy(self, i, operands, false);
-    }
-    if (!self->arena->failed) self->composer.computations[0].root = self->own[entry->root];
-}
-
 AmStatus recompute_ranges(int32_t *range_of, Arena *arena, const PlanContext *primary,
                           const PlanRecomputation *recomputed, AmError *error) {
     int32_t entry = primary->rules->entry_count;
@@ -164,7 +147,20 @@ AmStatus recompute_emit(IrModule **module, int32_t **origins, bool **is_copy, co
     made->alias_count = self.from->alias_count;
     ir_compose_computation(&self.composer, self.from->computations[self.from->entry].name);
     self.computation[self.from->entry] = 0;
-    emit_entry(&self, wanted);
+    const IrComputation *of_entry = &self.from->computations[self.from->entry];
+    for (int32_t i = of_entry->first; i < of_entry->first + of_entry->count && !self.arena->failed; i++) {
+        const IrInstruction *instruction = &self.from->instructions[i];
+        IrPhase phase = self.primary->roles->phases[i];
+        bool takes_copies = phase == IR_PHASE_BACKWARD || phase == IR_PHASE_RECOMPUTED;
+        int32_t *operands = ARENA_ARRAY(self.arena, int32_t, instruction->operand_count + 1);
+        for (int32_t k = 0; operands && k < instruction->operand_count; k++) {
+            int32_t operand = instruction->operands[k];
+            bool again = takes_copies && self.range_of[operand] >= 0;
+            operands[k] = again ? make_again(&self, operand, wanted) : self.own[operand];
+        }
+        if (operands) self.own[i] = emit_copy(&self, i, operands, false);
+    }
+    if (!self.arena->failed) self.composer.computations[0].root = self.own[of_entry->root];
     if (self.arena->failed) TRY_OR_FAIL(am_fail_memory(error, entry));
     status = ir_compose_finish(&self.composer, origins, error);
 fail:

@@ -309,8 +309,13 @@ static int32_t count_readers(const Fuser *self, int32_t i, bool *is_near) {
     return count;
 }
 
-/* Marks values that other steps than fusions read, also through a broadcast, and outputs. */
-static void mark_wanted(Fuser *self) {
+/* Chooses the recomputed values, from the last to the first, so that all uses of a value's sources
+ * are known. A value in memory is recomputed only if it is read soon, since its operands live until
+ * then. */
+static AmStatus choose_recomputed(Fuser *self, AmError *error) {
+    self->wanted = ARENA_ARRAY(self->scratch, bool, self->program->value_count + 1);
+    if (!self->wanted) return am_fail_memory(error, self->program->value_count);
+    /* Marks values that other steps than fusions read, also through a broadcast, and outputs. */
     const Program *program = self->program;
     for (int32_t k = 0; k < program->roles->output_count; k++)
         if (program->outputs[k] >= 0) self->wanted[program->outputs[k]] = true;
@@ -329,15 +334,6 @@ static void mark_wanted(Fuser *self) {
             self->wanted[value] = true;
         }
     }
-}
-
-/* Chooses the recomputed values, from the last to the first, so that all uses of a value's sources
- * are known. A value in memory is recomputed only if it is read soon, since its operands live until
- * then. */
-static AmStatus choose_recomputed(Fuser *self, AmError *error) {
-    self->wanted = ARENA_ARRAY(self->scratch, bool, self->program->value_count + 1);
-    if (!self->wanted) return am_fail_memory(error, self->program->value_count);
-    mark_wanted(self);
     /* Values that are too expensive to recompute are in memory, so that others may be made of them. */
     for (int32_t i = 0; i < self->count && self->program->execution.fuses_rows; i++) {
         bool is_near;

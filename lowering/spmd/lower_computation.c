@@ -127,26 +127,6 @@ static AmStatus lower_instruction(ComputationLowering *self, int32_t i, AmError 
     return AM_OK;
 }
 
-/* Parameters come first, in their order, whatever their order in the file. */
-static AmStatus lower_parameters(ComputationLowering *self, IrRoles *roles, AmError *error) {
-    Program *program = self->program;
-    for (int32_t k = 0; k < self->body->parameter_count; k++) {
-        int32_t i = self->body->parameters[k], at = i - self->body->first;
-        self->first_leaf[at] = self->used;
-        add_values(self, i, shape_of(self, i));
-        self->leaf_count[at] = self->used - self->first_leaf[at];
-    }
-    roles->parameter_count = program->value_count;
-    program->parameters = ARENA_ARRAY(self->arena, int32_t, program->value_count + 1);
-    if (self->arena->failed) return am_fail_memory(error, program->value_count);
-    for (int32_t v = 0; v < program->value_count; v++) {
-        program->parameters[v] = v;
-        program->values[v].kind = PROGRAM_VALUE_PARAMETER;
-        program->values[v].instruction = -1;
-    }
-    return AM_OK;
-}
-
 static AmStatus lower_root(ComputationLowering *self, IrRoles *roles, bool repeats, AmError *error) {
     Program *program = self->program;
     int32_t root = self->body->root - self->body->first;
@@ -193,7 +173,21 @@ static AmStatus make_program(Program **result, Arena *arena, const IrModule *mod
         for (int32_t k = 0; k < instruction->operand_count; k++)
             self.live[instruction->operands[k] - body->first] = true;
     }
-    TRY(lower_parameters(&self, roles, error));
+    /* Parameters come first, in their order, whatever their order in the file. */
+    for (int32_t k = 0; k < self.body->parameter_count; k++) {
+        int32_t i = self.body->parameters[k], at = i - self.body->first;
+        self.first_leaf[at] = self.used;
+        add_values(&self, i, shape_of(&self, i));
+        self.leaf_count[at] = self.used - self.first_leaf[at];
+    }
+    roles->parameter_count = program->value_count;
+    program->parameters = ARENA_ARRAY(self.arena, int32_t, program->value_count + 1);
+    if (self.arena->failed) return am_fail_memory(error, program->value_count);
+    for (int32_t v = 0; v < program->value_count; v++) {
+        program->parameters[v] = v;
+        program->values[v].kind = PROGRAM_VALUE_PARAMETER;
+        program->values[v].instruction = -1;
+    }
     for (int32_t i = 0; i < body->count && !arena->failed; i++)
         if (self.live[i] && module->instructions[body->first + i].opcode != IR_PARAMETER)
             TRY(lower_instruction(&self, body->first + i, error));

@@ -227,22 +227,6 @@ static AmStatus crossing_elements(double *elements, Arena *arena, const IrShape 
     return visit_pairs(&matcher, count_crossing, elements, error);
 }
 
-/* Dimensions in the order in which they are tried for a cut over `ways` devices: those that divide
- * first, the larger first. */
-static void order_dimensions(int32_t *order, const IrShape *shape, int32_t ways) {
-    for (int32_t d = 0; d < shape->rank; d++) {
-        int32_t place = d;
-        bool divides = shape->dimensions[d] % ways == 0;
-        for (; place > 0; place--) {
-            int64_t size = shape->dimensions[order[place - 1]];
-            bool before = size % ways == 0;
-            if (before > divides || (before == divides && size >= shape->dimensions[d])) break;
-            order[place] = order[place - 1];
-        }
-        order[place] = d;
-    }
-}
-
 /* The states that one end may have while pieces go across. */
 typedef struct Candidates {
     int32_t count;
@@ -267,7 +251,19 @@ static void list_candidates(Candidates *candidates, const TransferEnd *end, cons
     candidates->states[0] = whole;
     candidates->count = 1;
     if (!free_axes) return;
-    order_dimensions(order, shape, ways);
+    /* Dimensions in the order in which they are tried for a cut over `ways` devices: those that divide first,
+     * the larger first. */
+    for (int32_t d = 0; d < shape->rank; d++) {
+        int32_t place = d;
+        bool divides = shape->dimensions[d] % ways == 0;
+        for (; place > 0; place--) {
+            int64_t size = shape->dimensions[order[place - 1]];
+            bool before = size % ways == 0;
+            if (before > divides || (before == divides && size >= shape->dimensions[d])) break;
+            order[place] = order[place - 1];
+        }
+        order[place] = d;
+    }
     for (int32_t k = 0; k < shape->rank; k++) {
         SbpState state = whole;
         bool is_plain = true; /* a further axis may cut the dimension anywhere */
