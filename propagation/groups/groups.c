@@ -107,25 +107,6 @@ static void sort_dimensions(LinkageGroups *groups, const PlanContext *context, i
     }
 }
 
-/* Groups that split different dimensions of one weight. */
-static void find_shared_weights(const LinkageGroups *groups, const PlanContext *context,
-                                const int32_t *group_of_class, Arena *arena, Exclusions *exclusions) {
-    for (int32_t g = 0; g < groups->group_count; g++) {
-        for (int32_t m = 0; m < groups->groups[g].member_count; m++) {
-            LinkageMember member = groups->groups[g].members[m];
-            const IrShape *shape = parameter_shape(context, member.parameter);
-            for (int32_t d = 0; d < shape->rank; d++) {
-                int32_t class_index = classes_of(context->classes, context->rules,
-                                                 context->roles->parameters[member.parameter].instruction, d);
-                if (d == member.dimension || class_index < 0 || group_of_class[class_index] < 0 ||
-                    shape->dimensions[d] % groups->axis_size != 0)
-                    continue;
-                groups_add_exclusion(exclusions, arena, g, group_of_class[class_index]);
-            }
-        }
-    }
-}
-
 AmStatus groups_of_classes(LinkageGroups **groups, Arena *arena, const PlanContext *context,
                            int32_t axis_size, AmError *error) {
     if (axis_size < 2) {
@@ -148,7 +129,21 @@ AmStatus groups_of_classes(LinkageGroups **groups, Arena *arena, const PlanConte
     if (arena->failed)
         return am_fail_memory(error, (int64_t)sizeof(LinkageRejection) * built->dimension_count);
     sort_dimensions(built, context, group_of_class, false);
-    find_shared_weights(built, context, group_of_class, arena, &exclusions);
+    /* Groups that split different dimensions of one weight. */
+    for (int32_t g = 0; g < built->group_count; g++) {
+        for (int32_t m = 0; m < built->groups[g].member_count; m++) {
+            LinkageMember member = built->groups[g].members[m];
+            const IrShape *shape = parameter_shape(context, member.parameter);
+            for (int32_t d = 0; d < shape->rank; d++) {
+                int32_t class_index = classes_of(context->classes, context->rules,
+                                                 context->roles->parameters[member.parameter].instruction, d);
+                if (d == member.dimension || class_index < 0 || group_of_class[class_index] < 0 ||
+                    shape->dimensions[d] % built->axis_size != 0)
+                    continue;
+                groups_add_exclusion(&exclusions, arena, g, group_of_class[class_index]);
+            }
+        }
+    }
     if (arena->failed) return am_fail_memory(error, exclusions.count);
     TRY(groups_exclude(built, arena, &exclusions, error));
     *groups = built;

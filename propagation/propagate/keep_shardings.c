@@ -167,33 +167,6 @@ typedef struct KeptStates {
     int32_t pinned[MESH_MAX_AXES]; /* entries of the axis priorities before any are added */
 } KeptStates;
 
-/* Finds the values' states, replicated where shards would be uneven. */
-static AmStatus find_states(KeptStates *self, AmWarnings *warnings, AmError *error) {
-    const Mesh *mesh = &self->stage->mesh;
-    SbpState found[MAX_DIFFERENT];
-    bool is_state[MAX_DIFFERENT];
-    for (int32_t k = 0; k < self->kept->different_count; k++)
-        is_state[k] = sharding_to_state(&found[k], &self->kept->different[k], mesh);
-    for (int32_t v = 0; v < self->kept->value_count; v++) {
-        const KeptValue *value = &self->kept->values[v];
-        const IrInstruction *instruction = &self->context->canonical->instructions[value->instruction];
-        if (!is_state[value->sharding])
-            return fail_at(error, self->context, value->instruction,
-                           "its sharding is not a split over axes of the mesh in their order");
-        self->states[v] = found[value->sharding];
-        const IrShape *shape = split_options_array_shape(instruction);
-        for (int32_t d = 0; d < shape->rank; d++) {
-            int32_t ways = sbp_ways(mesh, self->states[v], d);
-            if (shape->dimensions[d] % ways == 0) continue;
-            am_warn(warnings, "%s: dimension %d of size %lld over %d devices would be uneven and stays whole",
-                    instruction->name, d, (long long)shape->dimensions[d], ways);
-            for (int32_t axis = 0; axis < mesh->axis_count; axis++)
-                if (self->states[v].axis[axis] == sbp_split(d)) self->states[v].axis[axis] = SBP_B;
-        }
-    }
-    return AM_OK;
-}
-
 static int32_t split_class(const KeptStates *self, int32_t v, int32_t axis) {
     Sbp sbp = self->states[v].axis[axis];
     if (!sbp_is_split(sbp)) return -1;
@@ -255,7 +228,29 @@ AmStatus propagation_keep_shardings(PlanStage *stage, Arena *arena, const PlanCo
     KeptStates self = {.stage = stage, .arena = arena, .context = context, .kept = kept};
     self.states = ARENA_ARRAY(arena, SbpState, kept->value_count);
     if (!self.states) return am_fail_memory(error, kept->value_count);
-    TRY(find_states(&self, warnings, error));
+    /* The values' states, replicated where shards would be uneven. */
+    const Mesh *mesh = &self.stage->mesh;
+    SbpState found[MAX_DIFFERENT];
+    bool is_state[MAX_DIFFERENT];
+    for (int32_t k = 0; k < self.kept->different_count; k++)
+        is_state[k] = sharding_to_state(&found[k], &self.kept->different[k], mesh);
+    for (int32_t v = 0; v < self.kept->value_count; v++) {
+        const KeptValue *value = &self.kept->values[v];
+        const IrInstruction *instruction = &self.context->canonical->instructions[value->instruction];
+        if (!is_state[value->sharding])
+            return fail_at(error, self.context, value->instruction,
+                           "its sharding is not a split over axes of the mesh in their order");
+        self.states[v] = found[value->sharding];
+        const IrShape *shape = split_options_array_shape(instruction);
+        for (int32_t d = 0; d < shape->rank; d++) {
+            int32_t ways = sbp_ways(mesh, self.states[v], d);
+            if (shape->dimensions[d] % ways == 0) continue;
+            am_warn(warnings, "%s: dimension %d of size %lld over %d devices would be uneven and stays whole",
+                    instruction->name, d, (long long)shape->dimensions[d], ways);
+            for (int32_t axis = 0; axis < mesh->axis_count; axis++)
+                if (self.states[v].axis[axis] == sbp_split(d)) self.states[v].axis[axis] = SBP_B;
+        }
+    }
     for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++) {
         self.pinned[axis] = stage->axis_priorities[axis].count;
         TRY(append_axis_priority(&self, axis, error));

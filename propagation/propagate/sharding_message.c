@@ -53,27 +53,6 @@ static int32_t next_axis(const Mesh *mesh, int32_t axis) {
     return -1;
 }
 
-/* Fills reshape and order: neighbouring axes as one block. */
-static void set_blocks(TiledSharding *sharding, const Mesh *mesh, const AxisOrder *order) {
-    int32_t starts[MESH_MAX_AXES], sizes[MESH_MAX_AXES], count = 0; /* in permuted order */
-    for (int32_t k = 0; k < order->count; k++) {
-        int32_t axis = order->axes[k];
-        if (k > 0 && next_axis(mesh, order->axes[k - 1]) == axis) {
-            sizes[count - 1] *= mesh->axes[axis].size;
-        } else {
-            starts[count] = axis;
-            sizes[count++] = mesh->axes[axis].size;
-        }
-    }
-    sharding->block_count = count;
-    for (int32_t k = 0; k < count; k++) {
-        int32_t place = 0; /* in the order of the mesh */
-        for (int32_t other = 0; other < count; other++) place += starts[other] < starts[k];
-        sharding->order[k] = place;
-        sharding->reshape[place] = sizes[k];
-    }
-}
-
 /* Returns the tiles of an array of that rank in a state on the mesh. */
 static TiledSharding sharding_of_state(const Mesh *mesh, SbpState state, int32_t rank) {
     TiledSharding sharding = {.tile_rank = rank};
@@ -86,7 +65,24 @@ static TiledSharding sharding_of_state(const Mesh *mesh, SbpState state, int32_t
     sharding.has_replicated = replicated > 1;
     if (sharding.has_partial) sharding.tiles[sharding.tile_rank++] = partial;
     if (sharding.has_replicated) sharding.tiles[sharding.tile_rank++] = replicated;
-    set_blocks(&sharding, mesh, &order);
+    /* Fills reshape and order: neighbouring axes as one block. */
+    int32_t starts[MESH_MAX_AXES], sizes[MESH_MAX_AXES], count = 0; /* in permuted order */
+    for (int32_t k = 0; k < order.count; k++) {
+        int32_t axis = order.axes[k];
+        if (k > 0 && next_axis(mesh, order.axes[k - 1]) == axis) {
+            sizes[count - 1] *= mesh->axes[axis].size;
+        } else {
+            starts[count] = axis;
+            sizes[count++] = mesh->axes[axis].size;
+        }
+    }
+    sharding.block_count = count;
+    for (int32_t k = 0; k < count; k++) {
+        int32_t place = 0; /* in the order of the mesh */
+        for (int32_t other = 0; other < count; other++) place += starts[other] < starts[k];
+        sharding.order[k] = place;
+        sharding.reshape[place] = sizes[k];
+    }
     return sharding;
 }
 

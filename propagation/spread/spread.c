@@ -40,36 +40,6 @@ const Tiles *spread_sharding(const Spread *self, int32_t instruction, int32_t le
 
 /* ---------------------------------------------------------------- Structure of the module */
 
-static void find_users(Spread *self) {
-    const IrModule *module = self->module;
-    int32_t *next = self->order, *last = self->path; /* free until the order is found */
-    for (int32_t pass = 0; pass < 2; pass++) {
-        for (int32_t i = 0; i < module->instruction_count; i++) {
-            const IrInstruction *user = &module->instructions[i];
-            for (int32_t k = 0; k < user->operand_count; k++) {
-                int32_t mark = 2 * i + pass + 1;
-                int32_t operand = user->operands[k];
-                if (last[operand] == mark) { /* an operand used twice */
-                    if (pass == 1 && self->used_as[next[operand] - 1] >= 0)
-                        self->used_as[next[operand] - 1] = -1 - self->used_as[next[operand] - 1];
-                    continue;
-                }
-                last[operand] = mark;
-                if (pass == 0) {
-                    self->first_user[operand + 1]++;
-                    continue;
-                }
-                self->used_as[next[operand]] = k;
-                self->users[next[operand]++] = i;
-            }
-        }
-        for (int32_t i = 0; pass == 0 && i < module->instruction_count; i++) {
-            self->first_user[i + 1] += self->first_user[i];
-            next[i] = self->first_user[i];
-        }
-    }
-}
-
 /* Orders a computation: depth first from the instructions without users, operands in their order. */
 static AmStatus order_computation(Spread *self, const IrComputation *computation, bool *is_seen, int32_t *at,
                                   AmError *error) {
@@ -109,7 +79,32 @@ static AmStatus find_structure(Spread *self, AmError *error) {
     int32_t at = 0;
     bool *is_seen = ARENA_ARRAY(self->arena, bool, module->instruction_count + 1);
     if (!is_seen) return am_fail_memory(error, module->instruction_count);
-    find_users(self);
+    int32_t *next = self->order, *last = self->path; /* free until the order is found */
+    for (int32_t pass = 0; pass < 2; pass++) {
+        for (int32_t i = 0; i < module->instruction_count; i++) {
+            const IrInstruction *user = &module->instructions[i];
+            for (int32_t k = 0; k < user->operand_count; k++) {
+                int32_t mark = 2 * i + pass + 1;
+                int32_t operand = user->operands[k];
+                if (last[operand] == mark) { /* an operand used twice */
+                    if (pass == 1 && self->used_as[next[operand] - 1] >= 0)
+                        self->used_as[next[operand] - 1] = -1 - self->used_as[next[operand] - 1];
+                    continue;
+                }
+                last[operand] = mark;
+                if (pass == 0) {
+                    self->first_user[operand + 1]++;
+                    continue;
+                }
+                self->used_as[next[operand]] = k;
+                self->users[next[operand]++] = i;
+            }
+        }
+        for (int32_t i = 0; pass == 0 && i < module->instruction_count; i++) {
+            self->first_user[i + 1] += self->first_user[i];
+            next[i] = self->first_user[i];
+        }
+    }
     for (int32_t c = 0; c < module->computation_count; c++) self->caller[c] = -1;
     for (int32_t c = 0; c < module->computation_count; c++) {
         const IrComputation *computation = &module->computations[c];
