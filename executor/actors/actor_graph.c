@@ -149,32 +149,6 @@ AmStatus actors_gate(ActorGraph *graph, int32_t actor, ActorReady *ready, void *
     return AM_OK;
 }
 
-/* Lists the edges of every actor, in the order of adding, with the counters before the first iteration. */
-static AmStatus list_edges(ActorGraph *graph, AmError *error) {
-    int32_t *in = ARENA_ARRAY(&graph->arena, int32_t, graph->edge_count + 1);
-    int32_t *out = ARENA_ARRAY(&graph->arena, int32_t, graph->edge_count + 1);
-    if (!in || !out) return am_fail_memory(error, (int64_t)graph->edge_count * 8);
-    for (int32_t e = 0; e < graph->edge_count; e++) {
-        graph->actors[graph->edges[e].consumer].in_count++;
-        graph->actors[graph->edges[e].producer].out_count++;
-    }
-    for (int32_t a = 0; a < graph->actor_count; a++) {
-        ActorState *state = &graph->actors[a];
-        state->in_edges = in;
-        state->out_edges = out;
-        in += state->in_count;
-        out += state->out_count;
-        state->in_count = state->out_count = 0;
-    }
-    for (int32_t e = 0; e < graph->edge_count; e++) {
-        ActorState *producer = &graph->actors[graph->edges[e].producer];
-        ActorState *consumer = &graph->actors[graph->edges[e].consumer];
-        ((int32_t *)consumer->in_edges)[consumer->in_count++] = e;
-        ((int32_t *)producer->out_edges)[producer->out_count++] = e;
-    }
-    return AM_OK;
-}
-
 static void fill_registers(ActorGraph *graph) {
     for (int32_t e = 0; e < graph->edge_count; e++) {
         ActorEdge *edge = &graph->edges[e];
@@ -222,7 +196,28 @@ int32_t actors_spins(int32_t worker_count) {
 AmStatus actors_ready(ActorGraph *graph, AmError *error) {
     TRY(check_building(graph, error));
     TRY(deadlock_check_mirror(graph, error));
-    TRY(list_edges(graph, error));
+    /* The edges of every actor, in the order of adding, with the counters before the first iteration. */
+    int32_t *in = ARENA_ARRAY(&graph->arena, int32_t, graph->edge_count + 1);
+    int32_t *out = ARENA_ARRAY(&graph->arena, int32_t, graph->edge_count + 1);
+    if (!in || !out) return am_fail_memory(error, (int64_t)graph->edge_count * 8);
+    for (int32_t e = 0; e < graph->edge_count; e++) {
+        graph->actors[graph->edges[e].consumer].in_count++;
+        graph->actors[graph->edges[e].producer].out_count++;
+    }
+    for (int32_t a = 0; a < graph->actor_count; a++) {
+        ActorState *state = &graph->actors[a];
+        state->in_edges = in;
+        state->out_edges = out;
+        in += state->in_count;
+        out += state->out_count;
+        state->in_count = state->out_count = 0;
+    }
+    for (int32_t e = 0; e < graph->edge_count; e++) {
+        ActorState *producer = &graph->actors[graph->edges[e].producer];
+        ActorState *consumer = &graph->actors[graph->edges[e].consumer];
+        ((int32_t *)consumer->in_edges)[consumer->in_count++] = e;
+        ((int32_t *)producer->out_edges)[producer->out_count++] = e;
+    }
     fill_registers(graph);
     TRY(deadlock_check_prove(graph, error));
     fill_registers(graph);

@@ -24,34 +24,6 @@
 
 enum { MOST_NAMED = 8 };
 
-/* Checks that a worker follows one other, which follows none. */
-static AmStatus check_followers(ActorGraph *graph, AmError *error) {
-    ArenaMark mark = arena_mark(&graph->arena);
-    int32_t *follows = ARENA_ARRAY(&graph->arena, int32_t, graph->worker_count + 1); /* worker + 1; 0: none */
-    if (!follows) return am_fail_memory(error, (int64_t)sizeof(int32_t) * graph->worker_count);
-    AmStatus status = AM_OK;
-    for (int pass = 0; pass < 2; pass++) {
-        for (int32_t a = 0; a < graph->actor_count && status == AM_OK; a++) {
-            const ActorState *follower = &graph->actors[a];
-            if (follower->leader < 0) continue;
-            if (follower->actor.runs_ahead || graph->actors[follower->leader].actor.runs_ahead)
-                status = am_fail(error, AM_ERROR_USAGE, "", "'%s' cannot follow '%s' where one runs ahead",
-                                 follower->actor.name, graph->actors[follower->leader].actor.name);
-            int32_t led = graph->actors[follower->leader].actor.worker;
-            int32_t *own = &follows[follower->actor.worker];
-            if (*own == 0) *own = led + 1;
-            if (*own == led + 1 && (pass == 0 || follows[led] == 0)) continue;
-            status = am_fail(error, AM_ERROR_USAGE, "",
-                             "'%s' of worker %d follows '%s' of worker %d: a worker follows one other, which "
-                             "follows none",
-                             follower->actor.name, follower->actor.worker,
-                             graph->actors[follower->leader].actor.name, led);
-        }
-    }
-    arena_release(&graph->arena, mark);
-    return status;
-}
-
 /* Adds the edge between groups that stands for edge e of a follower, unless there is one that is as strict.
  */
 static AmStatus mirror_edge(ActorGraph *graph, int32_t e, int32_t count, AmError *error) {
@@ -75,7 +47,31 @@ static AmStatus mirror_edge(ActorGraph *graph, int32_t e, int32_t count, AmError
 }
 
 AmStatus deadlock_check_mirror(ActorGraph *graph, AmError *error) {
-    TRY(check_followers(graph, error));
+    /* Checks that a worker follows one other, which follows none. */
+    ArenaMark mark = arena_mark(&graph->arena);
+    int32_t *follows = ARENA_ARRAY(&graph->arena, int32_t, graph->worker_count + 1); /* worker + 1; 0: none */
+    if (!follows) return am_fail_memory(error, (int64_t)sizeof(int32_t) * graph->worker_count);
+    AmStatus status = AM_OK;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int32_t a = 0; a < graph->actor_count && status == AM_OK; a++) {
+            const ActorState *follower = &graph->actors[a];
+            if (follower->leader < 0) continue;
+            if (follower->actor.runs_ahead || graph->actors[follower->leader].actor.runs_ahead)
+                status = am_fail(error, AM_ERROR_USAGE, "", "'%s' cannot follow '%s' where one runs ahead",
+                                 follower->actor.name, graph->actors[follower->leader].actor.name);
+            int32_t led = graph->actors[follower->leader].actor.worker;
+            int32_t *own = &follows[follower->actor.worker];
+            if (*own == 0) *own = led + 1;
+            if (*own == led + 1 && (pass == 0 || follows[led] == 0)) continue;
+            status = am_fail(error, AM_ERROR_USAGE, "",
+                             "'%s' of worker %d follows '%s' of worker %d: a worker follows one other, which "
+                             "follows none",
+                             follower->actor.name, follower->actor.worker,
+                             graph->actors[follower->leader].actor.name, led);
+        }
+    }
+    arena_release(&graph->arena, mark);
+    TRY(status);
     int32_t count = graph->edge_count;
     for (int32_t e = 0; e < count; e++) TRY(mirror_edge(graph, e, graph->edge_count, error));
     for (int32_t a = 0; a < graph->actor_count; a++) {

@@ -41,7 +41,15 @@ static json_t *part_to_json(const CheckpointPart *part, int32_t rank) {
     return object;
 }
 
-static json_t *manifest_to_json(const CheckpointManifest *manifest) {
+/* Appends the end of a manifest whose text before it is text[0..length). */
+static void print_tail(char tail[TAIL_BYTES + 1], const char *text, size_t length) {
+    char digest[DIGEST_ROOM];
+    digest_bytes(digest, text, length);
+    snprintf(tail, TAIL_BYTES + 1, ",\"digest\":\"%s\"}\n", digest);
+}
+
+AmStatus checkpoint_manifest_print(Text *text, const CheckpointManifest *manifest, AmError *error) {
+    char tail[TAIL_BYTES + 1];
     json_t *files = json_array(), *tensors = json_array();
     for (int32_t f = 0; f < manifest->file_count; f++) {
         const CheckpointFile *file = &manifest->files[f];
@@ -59,24 +67,12 @@ static json_t *manifest_to_json(const CheckpointManifest *manifest) {
                                "shape", integers_to_json(tensor->dimensions, tensor->rank), "parts", parts));
     }
     const CheckpointPosition *position = &manifest->position;
-    return json_pack("{s:s, s:s, s:s, s:I, s:{s:I, s:I, s:I, s:I, s:I}, s:i, s:o, s:o}", "format",
-                     CHECKPOINT_FORMAT, "module", manifest->module, "plan", manifest->plan, "step",
-                     (json_int_t)manifest->step, "data", "seed", (json_int_t)position->seed, "epoch",
-                     (json_int_t)position->epoch, "batch", (json_int_t)position->batch, "batches",
-                     (json_int_t)position->batches, "shuffled", (json_int_t)position->shuffled, "ranks",
-                     (int)manifest->rank_count, "files", files, "tensors", tensors);
-}
-
-/* Appends the end of a manifest whose text before it is text[0..length). */
-static void print_tail(char tail[TAIL_BYTES + 1], const char *text, size_t length) {
-    char digest[DIGEST_ROOM];
-    digest_bytes(digest, text, length);
-    snprintf(tail, TAIL_BYTES + 1, ",\"digest\":\"%s\"}\n", digest);
-}
-
-AmStatus checkpoint_manifest_print(Text *text, const CheckpointManifest *manifest, AmError *error) {
-    char tail[TAIL_BYTES + 1];
-    json_t *root = manifest_to_json(manifest);
+    json_t *root = json_pack("{s:s, s:s, s:s, s:I, s:{s:I, s:I, s:I, s:I, s:I}, s:i, s:o, s:o}", "format",
+                             CHECKPOINT_FORMAT, "module", manifest->module, "plan", manifest->plan, "step",
+                             (json_int_t)manifest->step, "data", "seed", (json_int_t)position->seed, "epoch",
+                             (json_int_t)position->epoch, "batch", (json_int_t)position->batch, "batches",
+                             (json_int_t)position->batches, "shuffled", (json_int_t)position->shuffled,
+                             "ranks", (int)manifest->rank_count, "files", files, "tensors", tensors);
     if (!root) return am_fail_memory(error, 0);
     json_write(text, root, JSON_STYLE_COMPACT);
     json_decref(root);

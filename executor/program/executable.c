@@ -150,9 +150,9 @@ char *executable_place(const Program *program, const ExecutableMemory *memory, i
     return memory->values + (memory->parameters ? offset - program->allocation.parameter_bytes : offset);
 }
 
-/* Values common to two outputs are computed in the first one's memory. */
-static void find_addresses(Executable *self, const ExecutableMemory *memory) {
+AmStatus executable_bind(Executable *self, const ExecutableMemory *memory, AmError *error) {
     const Program *program = self->program;
+    /* Values common to two outputs are computed in the first one's memory. */
     for (int32_t k = 0; k < program->roles->parameter_count && memory->parameters; k++)
         if (program->parameters[k] >= 0) self->addresses[program->parameters[k]] = memory->parameters[k];
     for (int32_t k = program->roles->output_count - 1; k >= 0 && memory->outputs; k--) {
@@ -172,11 +172,6 @@ static void find_addresses(Executable *self, const ExecutableMemory *memory) {
         self->addresses[v] = elsewhere ? self->addresses[program->values[v].storage]
                                        : executable_place(program, memory, owner->offset);
     }
-}
-
-AmStatus executable_bind(Executable *self, const ExecutableMemory *memory, AmError *error) {
-    const Program *program = self->program;
-    find_addresses(self, memory);
     TRY(red_zones_find(&self->zones, self->arena, program, self->device, memory->values,
                        memory->parameters ? program->allocation.parameter_bytes : 0, error));
     for (int32_t s = 0; s < program->execution.step_count; s++) {

@@ -58,28 +58,6 @@ static AmStatus find_outputs(Validation *self, AmError *error) {
                    "none of the %d outputs is one number (expected a loss or a count)", roles->output_count);
 }
 
-/* Finds the parameters whose values the files of data have. */
-static AmStatus look_into_data(const Validation *self, bool *is_in_data, AmError *error) {
-    FeedSource source;
-    Arena arena = {0};
-    RunOptions options = self->data_options;
-    options.warnings = NULL; /* feeds_open() warns */
-    AmStatus status = feed_source_open(&source, self->module, &options, &arena, error);
-    for (int32_t k = 0; k < self->module->roles->parameter_count && status == AM_OK; k++) {
-        FeedFile *file;
-        const ArrayEntry *entry;
-        AmError own = {0};
-        AmStatus found = feed_source_find(&file, &entry, &source, k, &own);
-        is_in_data[k] = found == AM_OK;
-        if (found == AM_OK || (found == AM_ERROR_INPUT && !file)) continue;
-        status = found;
-        *error = own;
-    }
-    feed_source_close(&source);
-    arena_free(&arena);
-    return status;
-}
-
 /* Finds the source of each parameter: data, or a parameter or output of the training. */
 static AmStatus match_parameters(Validation *self, AmError *error) {
     int32_t count = self->module->roles->parameter_count;
@@ -87,7 +65,25 @@ static AmStatus match_parameters(Validation *self, AmError *error) {
     self->sources = ARENA_ARRAY(&self->arena, int32_t, count + 1);
     self->arrays = ARENA_ARRAY(&self->arena, GatheredArray, count + 1);
     if (self->arena.failed) return am_fail_memory(error, (int64_t)sizeof(GatheredArray) * count);
-    TRY(look_into_data(self, is_in_data, error));
+    /* The parameters whose values the files of data have. */
+    FeedSource fed;
+    Arena arena = {0};
+    RunOptions options = self->data_options;
+    options.warnings = NULL; /* feeds_open() warns */
+    AmStatus status = feed_source_open(&fed, self->module, &options, &arena, error);
+    for (int32_t k = 0; k < self->module->roles->parameter_count && status == AM_OK; k++) {
+        FeedFile *file;
+        const ArrayEntry *entry;
+        AmError own = {0};
+        AmStatus found = feed_source_find(&file, &entry, &fed, k, &own);
+        is_in_data[k] = found == AM_OK;
+        if (found == AM_OK || (found == AM_ERROR_INPUT && !file)) continue;
+        status = found;
+        *error = own;
+    }
+    feed_source_close(&fed);
+    arena_free(&arena);
+    TRY(status);
     TRY(validation_match(self->sources, self->training, self->module, is_in_data, error));
     for (int32_t k = 0; k < count; k++) {
         int32_t source = self->sources[k];

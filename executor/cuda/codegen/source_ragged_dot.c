@@ -38,25 +38,6 @@ static void append_group(Text *out, const KernelCall *call, const RaggedDot *for
                 (long long)form->groups);
 }
 
-/* Adds up "sum" over the contracted dimensions c0, c1, ... */
-static void append_sum(Text *out, const KernelCall *call, const RaggedDot *form) {
-    for (int32_t d = 0; d < form->contracted_rank; d++) {
-        bool is_ragged = form->contracts && d == form->ragged;
-        text_append(out, "    for (s64 c%d = %s; c%d < ", d, is_ragged ? "start" : "0", d);
-        if (is_ragged) text_append(out, "end; c%d++)\n", d);
-        else text_append(out, "%lldll; c%d++)\n", (long long)form->contracted[d], d);
-    }
-    text_append_string(out, "    {\n        const s64 left = left_at + ");
-    cuda_append_dot(out, "c", form->contracted_left, form->contracted_rank);
-    text_append_string(out, ", right = right_at + ");
-    cuda_append_dot(out, "c", form->contracted_right, form->contracted_rank);
-    text_append_string(out, ";\n        sum = sum + (Scalar64)");
-    cuda_append_element(out, call->operand_shapes[0]->type, "in0", "left");
-    text_append_string(out, " * (Scalar64)");
-    cuda_append_element(out, call->operand_shapes[1]->type, "in1", "right");
-    text_append_string(out, ";\n    }\n");
-}
-
 AmStatus cuda_source_ragged_dot(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
     const IrShape *result = call->result_shapes[0];
     RaggedDot form = {0};
@@ -81,7 +62,22 @@ AmStatus cuda_source_ragged_dot(CudaSource *source, Arena *arena, const KernelCa
     cuda_append_dot(&body, "d", form.right, form.result_rank);
     if (!form.contracts) text_append(&body, " + group * %lldll", (long long)form.group_stride);
     text_append_string(&body, ";\n    Scalar64 sum = 0;\n");
-    append_sum(&body, call, &form);
+    /* Adds up "sum" over the contracted dimensions c0, c1, ... */
+    for (int32_t d = 0; d < form.contracted_rank; d++) {
+        bool is_ragged = form.contracts && d == form.ragged;
+        text_append(&body, "    for (s64 c%d = %s; c%d < ", d, is_ragged ? "start" : "0", d);
+        if (is_ragged) text_append(&body, "end; c%d++)\n", d);
+        else text_append(&body, "%lldll; c%d++)\n", (long long)form.contracted[d], d);
+    }
+    text_append_string(&body, "    {\n        const s64 left = left_at + ");
+    cuda_append_dot(&body, "c", form.contracted_left, form.contracted_rank);
+    text_append_string(&body, ", right = right_at + ");
+    cuda_append_dot(&body, "c", form.contracted_right, form.contracted_rank);
+    text_append_string(&body, ";\n        sum = sum + (Scalar64)");
+    cuda_append_element(&body, call->operand_shapes[0]->type, "in0", "left");
+    text_append_string(&body, " * (Scalar64)");
+    cuda_append_element(&body, call->operand_shapes[1]->type, "in1", "right");
+    text_append_string(&body, ";\n    }\n");
     text_append_string(&body, "    out0[i] = ");
     cuda_append_narrow(&body, result->type, kind == SCALAR64_FLOATING ? SCALAR64_FLOATING : SCALAR64_UNSIGNED,
                        "sum");

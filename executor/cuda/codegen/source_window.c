@@ -273,23 +273,6 @@ static AmStatus launch_selection(CudaSource *source, Arena *arena, const KernelC
                               CUDA_THREADS, error);
 }
 
-/* Loops p0, p1, ... over the windows that may hold element d0, ...: along a dimension those that begin
- * no more than a window before it and not after it. */
-static void append_windows(Text *out, const IrWindowDimension *window, const IrShape *windows) {
-    for (int32_t d = 0; d < windows->rank; d++) {
-        const IrWindowDimension *w = &window[d];
-        long long reach = (long long)(w->size - 1) * dilation_of(w->window_dilation);
-        text_append(out, "    const s64 x%d = d%d * %lldll + (%lldll);\n", d, d,
-                    dilation_of(w->base_dilation), (long long)w->padding_low);
-        text_append(out, "    const s64 first%d = x%d <= %lldll ? 0 : (x%d - %lldll) / %lldll;\n", d, d,
-                    reach, d, reach - (long long)w->stride + 1, (long long)w->stride);
-        text_append(out, "    const s64 last%d = x%d < 0 ? -1 : least_of(x%d / %lldll, %lldll);\n", d, d, d,
-                    (long long)w->stride, (long long)windows->dimensions[d] - 1);
-    }
-    for (int32_t d = 0; d < windows->rank; d++)
-        text_append(out, "    for (s64 p%d = first%d; p%d <= last%d; p%d++)\n", d, d, d, d, d);
-}
-
 static AmStatus launch_combination(CudaSource *source, Arena *arena, const KernelCall *call,
                                    const ElementComputation *combine, AmError *error) {
     const IrShape *windows = call->operand_shapes[1], *result = call->result_shapes[0];
@@ -299,7 +282,20 @@ static AmStatus launch_combination(CudaSource *source, Arena *arena, const Kerne
     text_append(&body, "    %s value = ", cuda_value_type(result->type));
     cuda_append_element(&body, result->type, "in2", "0");
     text_append_string(&body, ";\n");
-    append_windows(&body, call->instruction->attributes->window, windows);
+    /* Loops p0, p1, ... over the windows that may hold element d0, ...: along a dimension those that begin no
+     * more than a window before it and not after it. */
+    for (int32_t d = 0; d < windows->rank; d++) {
+        const IrWindowDimension *w = &call->instruction->attributes->window[d];
+        long long reach = (long long)(w->size - 1) * dilation_of(w->window_dilation);
+        text_append(&body, "    const s64 x%d = d%d * %lldll + (%lldll);\n", d, d,
+                    dilation_of(w->base_dilation), (long long)w->padding_low);
+        text_append(&body, "    const s64 first%d = x%d <= %lldll ? 0 : (x%d - %lldll) / %lldll;\n", d, d,
+                    reach, d, reach - (long long)w->stride + 1, (long long)w->stride);
+        text_append(&body, "    const s64 last%d = x%d < 0 ? -1 : least_of(x%d / %lldll, %lldll);\n", d, d, d,
+                    (long long)w->stride, (long long)windows->dimensions[d] - 1);
+    }
+    for (int32_t d = 0; d < windows->rank; d++)
+        text_append(&body, "    for (s64 p%d = first%d; p%d <= last%d; p%d++)\n", d, d, d, d, d);
     strided_row_major(strides, windows->dimensions, windows->rank);
     text_append_string(&body, "    {\n        const s64 window = ");
     cuda_append_dot(&body, "p", strides, windows->rank);
