@@ -69,36 +69,6 @@ static AmStatus check_settings(const AgentSettings *settings, AmError *error) {
     return AM_OK;
 }
 
-static LearnerSettings learner_settings(const AgentSettings *settings, int32_t observation_size,
-                                        int32_t action_count) {
-    LearnerSettings result = {.shape = {.observation_size = observation_size,
-                                        .action_count = action_count,
-                                        .convolution_count = settings->convolution_count,
-                                        .channels = settings->channels,
-                                        .length = settings->length,
-                                        .hidden_count = settings->hidden_count,
-                                        .atoms = settings->atoms,
-                                        .dueling = settings->dueling,
-                                        .noisy = settings->noisy},
-                              .learning_rate = settings->learning_rate,
-                              .alpha = settings->alpha,
-                              .beta = settings->beta,
-                              .priority_epsilon = settings->priority_epsilon,
-                              .huber = settings->huber,
-                              .v_min = settings->v_min,
-                              .v_max = settings->v_max,
-                              .batch = settings->batch,
-                              .target_update = settings->target_update,
-                              .replay_capacity = settings->replay_capacity,
-                              .double_q = settings->double_q,
-                              .threaded = settings->threaded,
-                              .update = settings->update,
-                              .seed = settings->seed};
-    memcpy(result.shape.convolutions, settings->convolutions, sizeof(result.shape.convolutions));
-    memcpy(result.shape.hidden, settings->hidden, sizeof(result.shape.hidden));
-    return result;
-}
-
 /* Makes room for the values of `rows` observations. */
 static AmStatus reserve_values(Agent *agent, int32_t rows, AmError *error) {
     if (rows <= agent->values_rows) return AM_OK;
@@ -119,7 +89,31 @@ AmStatus agent_create_within(Agent **result, const AgentSettings *settings, int3
     if (!agent) return am_fail_memory(error, sizeof(*agent));
     agent->settings = *settings;
     AmStatus status = AM_OK;
-    LearnerSettings learning = learner_settings(settings, observation_size, action_count);
+    LearnerSettings learning = {.shape = {.observation_size = observation_size,
+                                          .action_count = action_count,
+                                          .convolution_count = settings->convolution_count,
+                                          .channels = settings->channels,
+                                          .length = settings->length,
+                                          .hidden_count = settings->hidden_count,
+                                          .atoms = settings->atoms,
+                                          .dueling = settings->dueling,
+                                          .noisy = settings->noisy},
+                                .learning_rate = settings->learning_rate,
+                                .alpha = settings->alpha,
+                                .beta = settings->beta,
+                                .priority_epsilon = settings->priority_epsilon,
+                                .huber = settings->huber,
+                                .v_min = settings->v_min,
+                                .v_max = settings->v_max,
+                                .batch = settings->batch,
+                                .target_update = settings->target_update,
+                                .replay_capacity = settings->replay_capacity,
+                                .double_q = settings->double_q,
+                                .threaded = settings->threaded,
+                                .update = settings->update,
+                                .seed = settings->seed};
+    memcpy(learning.shape.convolutions, settings->convolutions, sizeof(learning.shape.convolutions));
+    memcpy(learning.shape.hidden, settings->hidden, sizeof(learning.shape.hidden));
     TRY_OR_FAIL(learner_create(&agent->learner, settings->device, &learning, most_bytes, error));
     agent->shape = agent->learner->network.shape;
     TRY_OR_FAIL(reserve_values(agent, 1, error));

@@ -510,36 +510,6 @@ static AmStatus allocate_pinned(LearnerCuda *learner, AmError *error) {
     return AM_OK;
 }
 
-/* Sets the settings of the kernels, and the sizes of the staging area. */
-static void set_sizes(LearnerCuda *learner) {
-    const LearnerSettings *settings = &learner->base.settings;
-    const NetworkShape *shape = &settings->shape;
-    Adam adam = adam_constants(settings->learning_rate);
-    learner->update = (UpdateCuda){.seed = settings->seed,
-                                   .alpha = settings->alpha,
-                                   .beta = settings->beta,
-                                   .priority_epsilon = settings->priority_epsilon,
-                                   .huber = settings->huber,
-                                   .learning_rate = adam.learning_rate,
-                                   .beta1 = adam.beta1,
-                                   .beta2 = adam.beta2,
-                                   .adam_epsilon = adam.epsilon,
-                                   .batch = settings->batch,
-                                   .size = shape->observation_size,
-                                   .actions = shape->action_count,
-                                   .dueling = shape->dueling,
-                                   .double_q = settings->double_q,
-                                   .capacity = settings->replay_capacity,
-                                   .width = 1,
-                                   .target_update = settings->target_update};
-    while (learner->update.width < settings->replay_capacity) learner->update.width *= 2;
-    learner->transition_width = 2 * shape->observation_size + shape->action_count + 3;
-    int64_t most = MOST_STAGED_BYTES / ((int64_t)sizeof(float) * learner->transition_width);
-    if (most > MOST_STAGED) most = MOST_STAGED;
-    if (most > settings->replay_capacity) most = settings->replay_capacity;
-    learner->staged_most = most > 1 ? (int32_t)most : 1;
-}
-
 /* Runs every kernel, product and convolution once, over a replay of one transition
  * of zeros, and clears the results. So libraries load their code before an update is
  * recorded, and a part that cannot run fails here. */
@@ -594,7 +564,33 @@ AmStatus learner_cuda_create(Learner **result, const Learner *base, AmError *err
     if (!learner) return am_fail_memory(error, sizeof(*learner));
     learner->base = *base;
     learner->base.methods = &METHODS;
-    set_sizes(learner);
+    /* The settings of the kernels, and the sizes of the staging area. */
+    const LearnerSettings *settings = &learner->base.settings;
+    const NetworkShape *shape = &settings->shape;
+    Adam adam = adam_constants(settings->learning_rate);
+    learner->update = (UpdateCuda){.seed = settings->seed,
+                                   .alpha = settings->alpha,
+                                   .beta = settings->beta,
+                                   .priority_epsilon = settings->priority_epsilon,
+                                   .huber = settings->huber,
+                                   .learning_rate = adam.learning_rate,
+                                   .beta1 = adam.beta1,
+                                   .beta2 = adam.beta2,
+                                   .adam_epsilon = adam.epsilon,
+                                   .batch = settings->batch,
+                                   .size = shape->observation_size,
+                                   .actions = shape->action_count,
+                                   .dueling = shape->dueling,
+                                   .double_q = settings->double_q,
+                                   .capacity = settings->replay_capacity,
+                                   .width = 1,
+                                   .target_update = settings->target_update};
+    while (learner->update.width < settings->replay_capacity) learner->update.width *= 2;
+    learner->transition_width = 2 * shape->observation_size + shape->action_count + 3;
+    int64_t most = MOST_STAGED_BYTES / ((int64_t)sizeof(float) * learner->transition_width);
+    if (most > MOST_STAGED) most = MOST_STAGED;
+    if (most > settings->replay_capacity) most = settings->replay_capacity;
+    learner->staged_most = most > 1 ? (int32_t)most : 1;
     AmStatus status = load_learner(learner, error);
     if (status == AM_OK) *result = &learner->base;
     else cuda_free(&learner->base);
