@@ -27,26 +27,6 @@ AmStatus measure_check_cluster(const Cluster *cluster, AmError *error) {
 
 /* ---- candidates ---- */
 
-/* Lists the best candidate and the fastest of each structure, by increasing predicted seconds. */
-static AmStatus list_candidates(MeasuredRun **rows, int32_t *count, const MeasureCall *call, AmError *error) {
-    const PlanCandidate *best = &call->pool->best;
-    MeasuredRun *all = ARENA_ARRAY(call->arena, MeasuredRun, POOL_STRUCTURES + 1);
-    if (!all) return am_fail_memory(error, POOL_STRUCTURES + 1);
-    *count = 0;
-    all[(*count)++].candidate = *best;
-    for (int32_t k = 0; k < POOL_STRUCTURES && call->pool->structures[k].plan; k++) {
-        const PlanCandidate *candidate = &call->pool->structures[k];
-        if (candidate->plan != best->plan && call->allows(call->user, candidate))
-            all[(*count)++].candidate = *candidate;
-    }
-    for (int32_t k = 0; k < *count; k++) {
-        all[k].features = plan_features_of(all[k].candidate.plan);
-        all[k].measured_seconds = NAN;
-    }
-    *rows = all;
-    return AM_OK;
-}
-
 /* ---- runs ---- */
 
 /* Runs a plan; a failure of the run itself is its result. */
@@ -80,7 +60,22 @@ AmStatus measure_plans(PlanMeasurements **measurements, const MeasureCall *call,
     Correction correction = correction_begin();
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     *self = (PlanMeasurements){.module = call->module, .chosen = -1};
-    TRY(list_candidates(&self->runs, &self->candidates, call, error));
+    /* The best candidate and the fastest of each structure, by increasing predicted seconds. */
+    const PlanCandidate *best = &call->pool->best;
+    MeasuredRun *all = ARENA_ARRAY(call->arena, MeasuredRun, POOL_STRUCTURES + 1);
+    if (!all) return am_fail_memory(error, POOL_STRUCTURES + 1);
+    self->candidates = 0;
+    all[self->candidates++].candidate = *best;
+    for (int32_t k = 0; k < POOL_STRUCTURES && call->pool->structures[k].plan; k++) {
+        const PlanCandidate *candidate = &call->pool->structures[k];
+        if (candidate->plan != best->plan && call->allows(call->user, candidate))
+            all[self->candidates++].candidate = *candidate;
+    }
+    for (int32_t k = 0; k < self->candidates; k++) {
+        all[k].features = plan_features_of(all[k].candidate.plan);
+        all[k].measured_seconds = NAN;
+    }
+    self->runs = all;
     int32_t most = call->runs < self->candidates ? call->runs : self->candidates;
     const StopSignal stop = {call->interrupted, call->deadline};
     search_watch_phase(call->watch, SEARCH_PHASE_MEASURING);

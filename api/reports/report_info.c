@@ -300,22 +300,6 @@ static void print_attention(Text *text, const PlanContext *context, const char *
     text_free(&rows);
 }
 
-/* Prints how parameters were paired with the outputs that update them: "12 by data flow, 1 by order". */
-static void print_pairs(Text *text, const IrRoles *roles) {
-    static const char *const ways[] = {"roles file", "data flow", "order", "alias"};
-    const char *separator = "";
-    text_append_string(text, "\npairs         ");
-    for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
-        int32_t count = 0;
-        for (int32_t p = 0; p < roles->parameter_count; p++)
-            count += strcmp(roles->parameters[p].paired_by, ways[k]) == 0;
-        if (count == 0) continue;
-        text_append(text, "%s%d by %s", separator, count, ways[k]);
-        separator = ", ";
-    }
-    text_append_string(text, *separator ? "\n\n" : "none\n\n");
-}
-
 static void print_info(Text *text, const Info *info, const PlanContext *context, bool is_verbose) {
     text_append(text, "module        %s\nsha256        %s\ninstructions  %d\nFLOPs         ",
                 context->canonical->name, context->sha256, context->canonical->instruction_count);
@@ -333,7 +317,19 @@ static void print_info(Text *text, const Info *info, const PlanContext *context,
     else if (info->layers.reason)
         text_append(text, "\nlayers        stacked; pipelines are not cut between them: %s",
                     info->layers.reason);
-    print_pairs(text, context->roles);
+    /* Parameters and the outputs that update them are paired so: "12 by data flow, 1 by order". */
+    static const char *const ways[] = {"roles file", "data flow", "order", "alias"};
+    const char *separator = "";
+    text_append_string(text, "\npairs         ");
+    for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
+        int32_t count = 0;
+        for (int32_t p = 0; p < context->roles->parameter_count; p++)
+            count += strcmp(context->roles->parameters[p].paired_by, ways[k]) == 0;
+        if (count == 0) continue;
+        text_append(text, "%s%d by %s", separator, count, ways[k]);
+        separator = ", ";
+    }
+    text_append_string(text, *separator ? "\n\n" : "none\n\n");
     parameters_print(text, context, NULL, is_verbose);
     text_append_string(text, "\n");
     print_loops(text, context->canonical, is_verbose);
