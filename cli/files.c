@@ -137,26 +137,6 @@ static AmStatus add_output(Outputs *outputs, const char *option, const char *pat
     return AM_OK;
 }
 
-static AmStatus find_outputs(Outputs *outputs, const Cli *cli, const char *result, AmError *error) {
-    static const char *const printing[] = {"simulate", "explain", "published"}; /* without -o */
-    if (cli_has(cli, "-o")) result = cli_text(cli, "-o");
-    for (size_t k = 0; !result && k < sizeof printing / sizeof *printing; k++)
-        if (is_command(cli, printing[k])) result = "-";
-    if (result) TRY(add_output(outputs, "-o", result, error));
-    for (int32_t k = 0; k < cli->given_count; k++) {
-        const char *option = cli->given[k].option->name;
-        const FileUse *use = find_use(cli, option);
-        bool is_output = use && !use->input && strcmp(option, "-o") != 0;
-        for (int32_t v = 0; is_output && v < cli->given[k].count; v++) {
-            const char *value = cli->given[k].values[v], *equals = strchr(value, '=');
-            TRY(add_output(outputs, option, use->is_pair && equals ? equals + 1 : value, error));
-        }
-    }
-    if (is_command(cli, "convert") && cli->argument_count > 1)
-        TRY(add_output(outputs, "OUT", cli->arguments[1], error));
-    return AM_OK;
-}
-
 /* ---- inputs ---- */
 
 /* Checks an input. Names, streams, folders and missing files are left to the reader's own error. */
@@ -192,7 +172,23 @@ static AmStatus check_roles(const Outputs *outputs, const Cli *cli, const char *
 
 AmStatus cli_check_files(const Cli *cli, const char *output, AmError *error) {
     Outputs outputs = {.count = 0};
-    TRY(find_outputs(&outputs, cli, output, error));
+    const char *result = output;
+    static const char *const printing[] = {"simulate", "explain", "published"}; /* without -o */
+    if (cli_has(cli, "-o")) result = cli_text(cli, "-o");
+    for (size_t k = 0; !result && k < sizeof printing / sizeof *printing; k++)
+        if (is_command(cli, printing[k])) result = "-";
+    if (result) TRY(add_output(&outputs, "-o", result, error));
+    for (int32_t k = 0; k < cli->given_count; k++) {
+        const char *option = cli->given[k].option->name;
+        const FileUse *use = find_use(cli, option);
+        bool is_output = use && !use->input && strcmp(option, "-o") != 0;
+        for (int32_t v = 0; is_output && v < cli->given[k].count; v++) {
+            const char *value = cli->given[k].values[v], *equals = strchr(value, '=');
+            TRY(add_output(&outputs, option, use->is_pair && equals ? equals + 1 : value, error));
+        }
+    }
+    if (is_command(cli, "convert") && cli->argument_count > 1)
+        TRY(add_output(&outputs, "OUT", cli->arguments[1], error));
     for (int32_t k = 0; k < cli->argument_count; k++) {
         const char *what = argument_input(cli, k);
         if (what) TRY(check_input(&outputs, cli->arguments[k], what, false, error));

@@ -149,20 +149,6 @@ static AmStatus split_also(const char *text, char name[TARGET_BYTES], const char
                    expected ? expected : refusal.text);
 }
 
-/* Checks that the targets can run plans of the module, before the search. */
-static AmStatus check_also_module(const Cli *cli, const AmModule *module, AmError *error) {
-    const char *const *texts, *file;
-    char name[TARGET_BYTES];
-    int32_t count = cli_texts(cli, "--also", &texts);
-    for (int32_t k = 0; k < count; k++) {
-        TRY(split_also(texts[k], name, &file, error));
-        AmStatus status = am_module_check_target(module, name, error);
-        if (status != AM_OK && error) am_error_prefix(error, "--also %s: ", texts[k]);
-        TRY(status);
-    }
-    return AM_OK;
-}
-
 /* Writes the plans of other targets. Where targets have none, the others are written all the same:
  * AM_ERROR_INFEASIBLE then names the first one, and the files that exist. */
 static AmStatus write_also(const Cli *cli, const Searched *self, AmError *error) {
@@ -226,7 +212,16 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
     double started = clock_seconds();
     TRY(cli_open_cluster(cli, &self->cluster, cluster, NULL, error));
     TRY(cli_read_module(cli, 0, &self->module, error));
-    TRY(check_also_module(cli, self->module, error));
+    /* Checks that the targets can run plans of the module, before the search. */
+    const char *const *texts, *file;
+    char name[TARGET_BYTES];
+    int32_t count = cli_texts(cli, "--also", &texts);
+    for (int32_t k = 0; k < count; k++) {
+        TRY(split_also(texts[k], name, &file, error));
+        AmStatus status = am_module_check_target(self->module, name, error);
+        if (status != AM_OK && error) am_error_prefix(error, "--also %s: ", texts[k]);
+        TRY(status);
+    }
     self->import_seconds = clock_seconds() - started;
     const AmCallbacks callbacks = {.size = sizeof callbacks,
                                    .user = self,

@@ -12,28 +12,6 @@
 
 /* ---- sweeps ---- */
 
-/* Returns whether a sweep is requested. AM_ERROR_USAGE if arguments or options belong neither to a sweep nor
- * to a plan. */
-static AmStatus wants_sweep(bool *wanted, const Cli *cli, AmError *error) {
-    static const char *const of_plans[] = {"--trace", "--verbose", "--jitter", "--seed", "--slow"};
-    static const char *const of_sweeps[] = {"--micro-batches", "--relax", "--schedule", "--plan"};
-    *wanted = cli_has(cli, "--sweep");
-    if (*wanted && cli->argument_count != 1)
-        return am_fail(error, AM_ERROR_USAGE, "", "expected automap simulate --sweep MODEL, got %d arguments",
-                       cli->argument_count);
-    if (!*wanted && cli->argument_count != 2)
-        return am_fail(error, AM_ERROR_USAGE, "", "expected automap simulate PLAN MODEL, got %d argument%s",
-                       cli->argument_count, cli->argument_count == 1 ? "" : "s");
-    for (size_t k = 0; *wanted && k < sizeof of_plans / sizeof *of_plans; k++)
-        if (cli_has(cli, of_plans[k]))
-            return am_fail(error, AM_ERROR_USAGE, "", "%s applies to one plan, not to --sweep", of_plans[k]);
-    for (size_t k = 0; !*wanted && k < sizeof of_sweeps / sizeof *of_sweeps; k++)
-        if (cli_has(cli, of_sweeps[k]))
-            return am_fail(error, AM_ERROR_USAGE, "", "%s applies to --sweep; a plan has its own",
-                           of_sweeps[k]);
-    return AM_OK;
-}
-
 /* Writes the fastest strategy to --plan. */
 static AmStatus write_best(const Cli *cli, const AmSweep *sweep, AmError *error) {
     const char *path = cli_text(cli, "--plan");
@@ -94,8 +72,23 @@ static AmStatus run_simulate(const Cli *cli, AmError *error) {
     AmStatus status;
     char *text;
     size_t bytes;
-    bool sweeps;
-    TRY(wants_sweep(&sweeps, cli, error));
+    /* Arguments and options belong either to a sweep or to a plan. */
+    static const char *const of_plans[] = {"--trace", "--verbose", "--jitter", "--seed", "--slow"};
+    static const char *const of_sweeps[] = {"--micro-batches", "--relax", "--schedule", "--plan"};
+    const bool sweeps = cli_has(cli, "--sweep");
+    if (sweeps && cli->argument_count != 1)
+        return am_fail(error, AM_ERROR_USAGE, "", "expected automap simulate --sweep MODEL, got %d arguments",
+                       cli->argument_count);
+    if (!sweeps && cli->argument_count != 2)
+        return am_fail(error, AM_ERROR_USAGE, "", "expected automap simulate PLAN MODEL, got %d argument%s",
+                       cli->argument_count, cli->argument_count == 1 ? "" : "s");
+    for (size_t k = 0; sweeps && k < sizeof of_plans / sizeof *of_plans; k++)
+        if (cli_has(cli, of_plans[k]))
+            return am_fail(error, AM_ERROR_USAGE, "", "%s applies to one plan, not to --sweep", of_plans[k]);
+    for (size_t k = 0; !sweeps && k < sizeof of_sweeps / sizeof *of_sweeps; k++)
+        if (cli_has(cli, of_sweeps[k]))
+            return am_fail(error, AM_ERROR_USAGE, "", "%s applies to --sweep; a plan has its own",
+                           of_sweeps[k]);
     if (sweeps) return run_sweep(cli, error);
     TRY_OR_FAIL(cli_read_module(cli, 1, &module, error));
     TRY_OR_FAIL(am_plan_read(&plan, module, cli->arguments[0], error));
