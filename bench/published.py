@@ -152,7 +152,8 @@ def even_data_parallel(models, make):
     for batch in (2**power for power in range(10, -1, -1)):
         model = make(16 * batch)
         try:
-            return batch, model, *baseline_plan(models, model, "whale-dp", "data_parallel", "data=16", "--even")
+            options = "--even", "--micro-batches", 1
+            return batch, model, *baseline_plan(models, model, "whale-dp", "data_parallel", "data=16", *options)
         except DoesNotFit:
             pass
     sys.exit("no batch fits whale-dp")
