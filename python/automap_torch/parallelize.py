@@ -47,8 +47,8 @@ from .losses import PartOfLoss
 from .operations import Settled, is_by_example, on_shards, split_by_batch
 from .operators import DTYPES
 from .pipelines import GraphTraining
-from .placements import (Meshes, StepGradients, batch_dimensions, cut_batch, cut_micro_batch, data_of, for_pass,
-                         place, placements_of, splits_batch, weights_of)
+from .placements import (Meshes, StepGradients, batch_dimensions, clip_gradients, cut_batch, cut_micro_batch, data_of,
+                         for_pass, place, placements_of, splits_batch, weights_of)
 
 FORMAT = "automap-dtensor-1"
 TYPES = {name: dtype for dtype, name in DTYPES.items()}
@@ -73,6 +73,10 @@ class Training:
 
     def named_parameters(self):
         return self.model.named_parameters()
+
+    def clip_grad_norm_(self, most):
+        """As torch.nn.utils.clip_grad_norm_ of the whole model; returns the norm before."""
+        return clip_gradients(self.parameters(), most)
 
     def step(self, *batch):
         """Adds the gradients of a batch to the parameters; returns its loss on every rank."""

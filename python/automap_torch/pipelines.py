@@ -21,8 +21,8 @@ from torch.utils.checkpoint import (CheckpointPolicy, checkpoint, create_selecti
 
 from .losses import is_sum_of
 from .operations import settled, value_of
-from .placements import (Meshes, StepGradients, batch_dimensions, cut_batch, cut_micro_batch, data_of, for_pass,
-                         kept_whole, place, placements_of, splits_batch, weights_of)
+from .placements import (Meshes, StepGradients, batch_dimensions, clip_gradients, cut_batch, cut_micro_batch, data_of,
+                         for_pass, kept_whole, place, placements_of, splits_batch, weights_of)
 from .stages import cut, find_counts, mean_of_counts, trace_loss
 
 class Segment:
@@ -218,6 +218,11 @@ class GraphTraining:
         optimizers need one."""
         own = [value for _, value in self.named_parameters()]
         return own if any(value.requires_grad for value in own) else [*own, self.unused]
+
+    def clip_grad_norm_(self, most):
+        """As torch.nn.utils.clip_grad_norm_ of the whole model, with the stages of other ranks; returns the norm
+        before."""
+        return clip_gradients(self.parameters(), most, self.group)
 
     def open(self, batch):
         """Traces a micro-batch, and makes the stages of this rank and the schedule."""

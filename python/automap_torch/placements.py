@@ -1,6 +1,7 @@
 """Meshes and placements of a plan as those of DTensor."""
 
 import torch
+from torch import distributed
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
@@ -140,6 +141,22 @@ class StepGradients:
             if gradient is not None and count > 1:
                 gradient = gradient / count
             parameter.grad = gradient if before is None else before if gradient is None else before + gradient
+
+
+@torch.no_grad()
+def clip_gradients(parameters, most, group=None):
+    """Scales gradients, DTensors, so that the norm of all together is at most `most`; returns the norm before.
+    The ranks of `group` have other parameters each; None: all ranks have the same ones."""
+    parameters = [parameter for parameter in parameters if parameter.grad is not None]
+    norm = torch.nn.utils.get_total_norm([parameter.grad for parameter in parameters])
+    norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
+    if group is not None:
+        square = norm.double() ** 2
+        distributed.all_reduce(square, group=group)
+        norm = square.sqrt()
+    if parameters:
+        torch.nn.utils.clip_grads_with_norm_(parameters, most, norm)
+    return float(norm)
 
 
 def gathered(value):

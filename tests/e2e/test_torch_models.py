@@ -132,14 +132,16 @@ def train_alone(_, make, folder):
     model, loss, optimizer, batch = make()
     update = optimizer(list(model.named_parameters()))
     automap_torch.export(model, loss, update, batch, folder)
-    losses = []
+    losses, norms = [], []
     for _ in range(STEPS):
         value = loss(model, *batch)
         value.backward()
+        norms.append(nn.utils.clip_grad_norm_(model.parameters(), float("inf")).item())
         update.step()
         model.zero_grad()
         losses.append(value.item())
     (folder / "losses.json").write_text(json.dumps(losses))
+    (folder / "norms.json").write_text(json.dumps(norms))
 
 
 def train_rank(rank, make, plan, folder, ranks):
@@ -150,13 +152,18 @@ def train_rank(rank, make, plan, folder, ranks):
     model, loss, optimizer, batch = make()
     training = automap_torch.parallelize(model, loss, json.loads((folder / f"{plan}.torch.json").read_text()))
     update = optimizer(list(training.named_parameters()))
-    losses = []
+    losses, norms = [], []
     for _ in range(STEPS):
         losses.append(training.step(*batch))
+        norms.append(training.clip_grad_norm_(float("inf")))
         update.step()
+        most = norms[-1] / 3
+        training.clip_grad_norm_(most)
+        check("clipped gradients", [training.clip_grad_norm_(float("inf"))], [most])
         for value in training.parameters():
             value.grad = None
     check(f"{make.__name__} on rank {rank} under {plan}", losses, json.loads((folder / "losses.json").read_text()))
+    check(f"gradients of {make.__name__} under {plan}", norms, json.loads((folder / "norms.json").read_text()))
     if plan == "hsdp_zero2":  # state over all ranks, weights in groups of servers between the passes
         state = sum(update.state[value]["exp_avg"].to_local().numel() for value in update.state)
         whole = sum(value.numel() for value in training.parameters() if value.requires_grad)
@@ -185,7 +192,7 @@ def expect_refusal(words, call):
 
 def check(what, losses, wanted):
     worst = max(abs(a - b) / abs(b) for a, b in zip(losses, wanted, strict=True))
-    assert worst <= TOLERANCE, f"{what}: a loss is off by {worst:.1e}"
+    assert worst <= TOLERANCE, f"{what}: a value is off by {worst:.1e}"
 
 
 def run_alone(folder):
