@@ -2,7 +2,8 @@
 # AUTOMAP_CUDA: OFF leaves no trace of CUDA in the library; ON compiles every
 # .cu file for both architectures, holds their texts and needs no library of CUDA
 # to start; ON without a toolkit is an error that names it. Needs no GPU; parts that need nvcc are skipped without it.
-# labels: cpu full timeout: 900
+# labels: cpu full
+# timeout: 900
 set -euo pipefail
 if [ -n "${AUTOMAP_SANITIZE:-}" ]; then
   echo "skipped: the sanitizers' own build is not the one to look at"

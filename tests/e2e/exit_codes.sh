@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Each failure ends with the documented exit status and an error whose first line names the file and the expectation;
-# nothing is printed on stdout. labels: cpu e2e timeout: 120
+# nothing is printed on stdout.
+# labels: cpu e2e
+# timeout: 120
 set -uo pipefail
 if [ -z "${AUTOMAP:-}" ]; then
   echo "skipped: this build has no program"

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Several processes of `automap run`, as torchrun and Slurm start them: they find one another, refuse others, and all
-# end if one is missing. labels: cpu e2e timeout: 120
+# end if one is missing.
+# labels: cpu e2e
+# timeout: 120
 set -uo pipefail
 if [ -z "${AUTOMAP:-}" ]; then
   echo "skipped: this build has no program"

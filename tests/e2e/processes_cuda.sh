@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Several processes that train under one plan with NCCL, on stand-ins for CUDA's
-# libraries: the results of one process, and the end of all when one is killed, fails or is interrupted. labels: cpu
-# cuda e2e timeout: 300
+# libraries: the results of one process, and the end of all when one is killed, fails or is interrupted.
+# labels: cpu cuda e2e
+# timeout: 300
 set -uo pipefail
 stand_ins=${AUTOMAP_BUILD:-build-cuda}/tests/stand_in
 if [ -z "${AUTOMAP:-}" ] || [ ! -e "$stand_ins/libnccl.so.2" ]; then

@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # Processes that mpirun starts, with each MPI: their training, their refusals, and their end when one fails. MPI carries
-# process 0's address and, on the CPU, the tensors. labels: mpi e2e timeout: 120 cost: 20
+# process 0's address and, on the CPU, the tensors.
+# labels: mpi e2e
+# timeout: 120
+# cost: 20
 set -uo pipefail
 build=${AUTOMAP_BUILD:-build}
 work=$(mktemp -d)

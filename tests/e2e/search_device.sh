@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # automap search --device: the DQN on a GPU finds the plan that it finds on the
 # CPU (on the stand-in libraries of CUDA where there is no card), and where the device cannot be used, one line gives
-# the reason and the exit status is 5; 2 in a build without CUDA. labels: cpu e2e timeout: 120
+# the reason and the exit status is 5; 2 in a build without CUDA.
+# labels: cpu e2e
+# timeout: 120
 set -uo pipefail
 if [ -z "${AUTOMAP:-}" ]; then
   echo "skipped: this build has no program"
