@@ -4,6 +4,7 @@
 # contradicts itself, and --device cuda in a build without CUDA, is exit code 2.
 # labels: cpu e2e
 # timeout: 120
+# cost: 20
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

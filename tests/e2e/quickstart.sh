@@ -2,6 +2,7 @@
 # The README's first command, as a test: quickstart.sh with the existing build.
 # labels: cpu e2e
 # timeout: 300
+# cost: 20
 set -euo pipefail
 cd "$AUTOMAP_SOURCE"
 if [ -z "${AUTOMAP:-}" ]; then

@@ -1,5 +1,6 @@
 # labels: cpu e2e
 # timeout: 300
+# cost: 15
 """A larger budget of evaluations never gives a slower plan, whatever the searcher and the space, and no search
 exceeds its budget. More than the default budget finds a faster plan. No single change that `explain` prices beats the
 plan of a search by more than 0.5 %. AUTOMAP_FULL: more models and budgets.

@@ -1,5 +1,6 @@
 # labels: cpu e2e
 # timeout: 600
+# cost: 15
 """A run that is killed goes on as if nothing had happened.
 
 The whole process, its ranks threads, is killed (signal 9) after each of 20 steps and at random moments, while

@@ -1,5 +1,6 @@
 # labels: cpu e2e
 # timeout: 300
+# cost: 15
 """Pins and hints in every search space: scopes on stages, on devices and on numbers of devices, replicated or split,
 and shardings of parameters in pipelines. Plans keep them, a file of hints means the same as options, plans train with
 the losses of one device, and contradictions name both places.

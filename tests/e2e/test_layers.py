@@ -1,5 +1,6 @@
 # labels: jax e2e
 # timeout: 300
+# cost: 35
 """Plans with one parameter for each layer of a stack (search --layers split).
 
 A stack of integer-valued matrices, run by a scan forwards and backwards, gives the same bits with and without the

@@ -1,5 +1,6 @@
 # labels: cpu e2e
 # timeout: 900
+# cost: 15
 """Measured memory is the predicted one, to the byte, on every device.
 
 Small models are planned by the baselines, by data, tensor, ZeRO and pipeline parallelism with all schedules, with and

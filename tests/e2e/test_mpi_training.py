@@ -1,5 +1,6 @@
 # labels: mpi e2e
 # timeout: 1800
+# cost: 15
 """Processes that mpirun starts train like threads, bit for bit, and like one device.
 
 Plans of every kind - data parallel, tensor parallel, ZeRO, pipelines, micro-batches, random ones - on 1 to 8

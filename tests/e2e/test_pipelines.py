@@ -1,5 +1,6 @@
 # labels: cpu e2e
 # timeout: 900
+# cost: 20
 """Pipelines give the one-device losses, and their plan files are checked.
 
 Small models are cut by the even pipeline into 2 and 4 stages on 2 to 8 ranks, with data parallelism inside

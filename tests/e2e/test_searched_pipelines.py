@@ -1,5 +1,6 @@
 # labels: cpu e2e
 # timeout: 300
+# cost: 25
 """Hybrid plans of small models: several stages of different meshes train to the one-device losses; the same
 search gives the same bytes, whatever the number of threads; where memory is short a stage makes its forward pass
 again, with the same bits; decisions that it does not take are refused, and what fits nowhere is told with what would.

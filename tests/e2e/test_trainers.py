@@ -1,6 +1,7 @@
 # labels: cpu e2e torch
 # python: torch
 # timeout: 300
+# cost: 15
 """The parsers of Megatron-LM and torchtitan accept exported plans and read the same values from them.
 
 `.ci/trainers.sh` gets their sources at fixed commits. Megatron-LM parses and validates the arguments, and deals the
