@@ -195,8 +195,19 @@ def mixes_inside(pair):
     for whole, micro in bodies_of(pair):
         whole, micro = Graph(whole), Graph(micro)
         if len(whole.nodes) == len(micro.nodes):
-            if mixing_operator(whole, micro, whole.nodes, local_rows(whole, micro)):
+            rows = local_rows(whole, micro)
+            if mixing_operator(whole, micro, whole.nodes, rows) or counts_examples(whole, micro, rows):
                 return True
+    return False
+
+
+def counts_examples(whole, micro, rows):
+    """Returns whether an operator of a body makes different numbers for the examples, such as random ones."""
+    for node in whole.nodes:
+        inputs = [Pair.shapes_of(whole, micro, value) for value in node.inputs]
+        is_made = Pair.split(Pair.shapes_of(whole, micro, node.outputs[0])) and not any(map(Pair.split, inputs))
+        if is_made and node.primitive.name != "broadcast_in_dim" and node.outputs[0] not in rows:
+            return True
     return False
 
 
@@ -240,6 +251,8 @@ def mixing_operator(whole, micro, nodes, rows, data=()):
     wanted, units = {id(node) for node in nodes}, dict.fromkeys(data, 1)
     for node, twin in zip(whole.nodes, micro.nodes, strict=True):
         pair = Pair(whole, micro, node, twin)
+        if id(node) in wanted and twin.needs_all:
+            return pair.name
         if not any(Pair.split(shapes) for shapes in pair.ins):
             continue
         found = {units[value] for value in numbers(node) if value in units}

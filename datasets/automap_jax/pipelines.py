@@ -27,6 +27,7 @@ of the whole batch, so that sums of the parts are the values of the whole. A ste
 Inside a part XLA's partitioner decides from the shardings of the plan.
 """
 
+import functools
 import itertools
 
 import jax
@@ -42,6 +43,7 @@ from .operators import CHEAP, FOLDS, HEAVY, SUMS, key_of
 from .planning import STAGES as FORMAT
 from .planning import specs_of
 from .recomputation import numbered, recomputed_of, warn_of_lost
+from .resizing import Examples
 from .step_graph import Constant, Graph, depending_results, numbers, params_with_constants, users_of
 
 
@@ -57,43 +59,70 @@ class Partition:
         self.output = jax.eval_shape(step, *arguments)
         self.layers = Layers(document["parameters"], leaves, len(jax.tree.leaves(self.output)))
         rows = self.layers.rows
-        firsts = self.layers.firsts(self.layers.depths)
         choices, self.batch = batch_dimensions(document, leaves)
         if self.batch % self.count:
             raise ValueError(f"{self.count} micro-batches do not divide a batch of {self.batch}")
-        for data in choices:
+        trace_again = self.trace(step, structure, leaves, choices)
+        first_error = None
+        for cut in [self.resize, *(functools.partial(trace_again, data) for data in choices)]:
             try:
-                self.trace(step, structure, leaves, data)
+                cut()
+                self.take_constants()
+                self.find_groups(rows)
                 break
-            except (TypeError, ValueError) as error:  # arrays of the whole batch beside those of a smaller one
-                if data is choices[-1]:
-                    reason = str(error).partition("\n")[0]
-                    raise ValueError(f"the step cannot be traced with a part of its batch: {reason} (expected shapes "
-                                     "of its arguments instead of numbers, such as x.reshape(len(x), -1); or a plan "
-                                     "of search --stages 1 --micro-batches 1)") from error
-        self.data = {firsts[number]: axis for number, axis in data.items()}
-        self.take_constants()
-        self.find_groups(rows)
+            except (TypeError, ValueError) as error:
+                first_error = first_error or error
+        else:
+            raise first_error
         self.merge_equal()
         self.find_sweeps()
         self.find_parts(rows, document.get("placed", ()))
 
-    def trace(self, step, structure, leaves, data):
-        """Traces the step with the whole batch, a micro-batch and a smaller one, which cut `data` {number: axis}."""
-        def graph(size):
+    def trace(self, step, structure, leaves, choices):
+        """Traces the step with the whole batch. `choices` are those of batch_dimensions(). Returns a function of one
+        that does it once more with a micro-batch, for operators that `Examples` does not know."""
+        def graph(data, size):
             cut = [rows_of(leaf, data[number], slice(size)) if number in data else leaf
                    for number, leaf in enumerate(leaves)]
             traced = traced_step(step, structure.unflatten(cut), None)
             found = jax.make_jaxpr(lambda *trees: traced.step.function(*trees)[0])(*traced.step.arguments)
             return Graph(self.layers.split(found))
 
-        self.whole = graph(self.batch)
-        self.micro = graph(self.batch // self.count)
-        smaller = graph(self.batch // smallest_factor(self.batch))
-        for other in (self.micro, smaller):
-            if [node.primitive for node in other.nodes] != [node.primitive for node in self.whole.nodes]:
-                raise ValueError("the step has other operators for other batches")
-        self.is_split = [a != b for a, b in zip(self.whole.shapes, smaller.shapes, strict=True)]
+        def trace_again(data):
+            self.data = {firsts[number]: axis for number, axis in data.items()}
+            self.micro = graph(data, self.batch // self.count)
+            smaller = graph(data, self.batch // smallest_factor(self.batch))
+            for other in (self.micro, smaller):
+                if [node.primitive for node in other.nodes] != [node.primitive for node in self.whole.nodes]:
+                    raise ValueError("the step has other operators for other batches")
+            self.is_split = [a != b for a, b in zip(self.whole.shapes, smaller.shapes, strict=True)]
+            self.in_rows = {value for value, shape in enumerate(self.whole.shapes) if self.batch in shape}
+
+        self.whole = graph({}, 0)
+        firsts = self.layers.firsts(self.layers.depths)
+        self.named = {firsts[number]: axis for number, axis in choices[0].items()}
+        return trace_again
+
+    def resize(self):
+        """Finds the data that micro-batches cut, the dimensions with examples, and the graph of a micro-batch."""
+        parts = self.count if self.count > 1 else smallest_factor(self.batch)
+        found = Examples(self.whole, self.named, parts)
+        self.is_split = found.is_split()
+        self.in_rows = {value for value, units in enumerate(found.units[:len(self.is_split)])
+                        if list(units.values()) == [1]}
+        roles = {row["number"]: row for row in self.layers.rows}
+        reached = {number: found.units[value] for number, value in enumerate(self.whole.inputs)
+                   if found.units[value] and (number in self.named or number in roles)}
+        self.data = {number: next(iter(units)) for number, units in reached.items()
+                     if roles[number]["role"] == "data"}
+        if self.count == 1:
+            self.micro = self.whole.copy()
+            return
+        for number, units in reached.items():
+            if number not in self.data or list(units.values()) != [1]:
+                raise ValueError(f"{roles[number]['path']} has rows for the examples "
+                                 "(expected data with a dimension of the batch)")
+        self.micro = found.resized()
 
     def take_constants(self):
         """Gives the micro-batch the scalars of the whole batch, such as 1 / examples, also inside of loops."""
@@ -715,7 +744,7 @@ class Run:
         """The dimension of the examples; None with one micro-batch."""
         whole, micro = self.plan.whole.shapes[value], self.plan.micro.shapes[value]
         axes = [d for d in range(len(whole)) if whole[d] != micro[d]]
-        if self.count > 1 and (len(axes) != 1 or whole[axes[0]] != self.plan.batch):
+        if self.count > 1 and (len(axes) != 1 or value not in self.plan.in_rows):
             raise ValueError(f"a value of shape {whole} is not a row for each example")
         return axes[0] if axes else None
 

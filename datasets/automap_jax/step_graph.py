@@ -5,6 +5,7 @@
     evaluate(graph.nodes, values)                        # values[number] of every result
 """
 
+import copy
 import dataclasses
 
 import jax
@@ -16,12 +17,14 @@ CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_v
 
 @dataclasses.dataclass
 class Node:
-    """An operator: inputs are numbers of values, or arrays."""
+    """An operator: inputs are numbers of values, or arrays. In the graph for a part of a batch, `needs_all` says that it
+    has no form for a part."""
 
     primitive: object
     params: dict
     inputs: list
     outputs: list
+    needs_all: bool = False
 
 
 class Constant:
@@ -30,7 +33,8 @@ class Constant:
 
 
 class Graph:
-    """A jaxpr with all calls inlined, and without what no output needs. Graphs of one step have equal numbers."""
+    """A jaxpr with all calls and branches of constants inlined, and without what no output needs. Graphs of one step have
+    equal numbers."""
 
     def __init__(self, closed):
         self.nodes, self.shapes, self.dtypes = [], [], []
@@ -39,6 +43,12 @@ class Graph:
         environment |= dict(zip(closed.jaxpr.constvars, map(Constant, closed.consts)))
         self.outputs = self.walk(closed.jaxpr, environment)
         self.drop_unused()
+
+    def copy(self):
+        """A graph with nodes of its own, which may be changed."""
+        graph = copy.copy(self)
+        graph.nodes = [dataclasses.replace(node, inputs=list(node.inputs)) for node in self.nodes]
+        return graph
 
     def add(self, aval):
         self.shapes.append(getattr(aval, "shape", ()))
@@ -52,7 +62,12 @@ class Graph:
         for equation in jaxpr.eqns:
             inputs = [read(atom) for atom in equation.invars]
             inner = equation.params.get("call_jaxpr", equation.params.get("jaxpr"))
-            if equation.primitive.name in CALLS and inner is not None:
+            branch = self.known(inputs[0]) if equation.primitive.name == "cond" else None
+            if branch is not None:
+                inner, inputs = equation.params["branches"][int(branch)], inputs[1:]
+            elif equation.primitive.name not in CALLS:
+                inner = None
+            if inner is not None:
                 consts = map(Constant, getattr(inner, "consts", ()))
                 inner = getattr(inner, "jaxpr", inner)
                 names = dict(zip(inner.constvars, consts)) | dict(zip(inner.invars, inputs, strict=True))
@@ -62,6 +77,21 @@ class Graph:
                 self.nodes.append(Node(equation.primitive, equation.params, inputs, outputs))
             environment.update(zip(equation.outvars, outputs, strict=True))
         return [read(atom) for atom in jaxpr.outvars]
+
+    def known(self, value, depth=4):
+        """The number of a constant, or of few operators on constants, such as the clamped index of a branch; or None."""
+        if isinstance(value, Constant):
+            return value.value
+        node = next((node for node in reversed(self.nodes) if value in node.outputs), None)
+        if depth == 0 or node is None or self.shapes[value] != () or not node.inputs:
+            return None
+        found = [self.known(operand, depth - 1) for operand in node.inputs]
+        if any(operand is None for operand in found):
+            return None
+        values = {}
+        with jax.ensure_compile_time_eval():
+            evaluate([dataclasses.replace(node, inputs=list(map(Constant, found)))], values)
+        return values[value]
 
     def drop_unused(self):
         needed = {value for value in self.outputs if not isinstance(value, Constant)}

@@ -4,6 +4,8 @@ Small steps use their examples in many ways. Steps of which each operator needs 
 must have plans of micro-batches, and these must have the losses of the step. The others must be refused by `search` and
 by `export`, with exit code 4 and the operator's name. No plan found may be refused by `automap_jax.run`.
 
+Steps may have their batch size as a number, such as x.reshape(32, -1).
+
 Run as `AUTOMAP=build/automap PYTHONPATH=datasets python tests/e2e/test_jax_examples.py [NAME ...]`.
 """
 # labels: jax e2e
@@ -83,6 +85,14 @@ RUN = {
         lambda total, rows: (total + jnp.mean((f(p, rows[0]) - rows[1]) ** 2), None), 0.0,
         (x.reshape(4, -1, WIDTH), y.reshape(4, -1, WIDTH)))[0],
     "pairs with all": lambda p, x, y, i: jnp.mean((f(p, x)[:, None] - y[None]) ** 2),
+    "ones for numbers of rows": lambda p, x, y, i: jnp.mean((f(p, x).reshape(16, 4, 8) * jnp.ones((16, 1, 1))
+                                                            - y.reshape(16, 4, 8)) ** 2),
+    "a loop from numbers of rows": lambda p, x, y, i: jnp.mean((lax.fori_loop(
+        0, 2, lambda _, h: jnp.tanh(h.reshape(16, 32) @ p["c"]), jnp.zeros((16, 32)) + f(p, x)) - y) ** 2),
+    "numbered rows and labels": lambda p, x, y, i: -jnp.mean(
+        jnp.arange(16) * jax.nn.log_softmax(f(p, x))[jnp.arange(16), i]),
+    "a branch of a number": lambda p, x, y, i: jnp.mean(
+        (lax.switch(1, [jnp.sin, lambda h: h @ p["c"]], f(p, x)) - y) ** 2),
     "sorted features": lambda p, x, y, i: jnp.mean((jnp.sort(f(p, x), 1)[:, ::-1] - jnp.cumsum(y, 1)) ** 2),
 }  # fmt: skip
 REFUSED = {

@@ -1,0 +1,384 @@
+"""The graph of a step for a part of its batch, from the graph for the whole batch.
+
+    found = Examples(whole, {number of an input: dimension}, parts)
+    micro = found.resized()
+
+No operator is traced again, so that a step may have its batch size as a number: x.reshape(32, -1), jnp.ones((32, 1)).
+The dimensions that hold examples follow from those of the data, through equal dimensions of operands and results, in
+both directions. Dimensions that are not connected stay: jnp.sum(jnp.ones(32)) is 32 for every part. Element e of such a
+dimension is of example e // unit; part m of M has every M-th example. A dimension of n elements has n / M in a part.
+"""
+
+import dataclasses
+import math
+
+import jax
+import numpy as np
+
+from .mixing import LAST_DIMENSIONS
+from .step_graph import Constant, Graph, evaluate, operand_arrays
+
+BODIES = ("jaxpr", "branches", "cond_jaxpr", "body_jaxpr")
+
+
+def bodies_of(params):
+    """{place in the parameters of an operator: its body}: (name, None) or (name, number of a branch)."""
+    found = {}
+    for name in BODIES:
+        if isinstance(params.get(name), tuple):
+            found |= {(name, k): body for k, body in enumerate(params[name]) if hasattr(body, "jaxpr")}
+        elif hasattr(params.get(name), "jaxpr"):
+            found[name, None] = params[name]
+    return found
+
+
+class Body:
+    """A graph within a graph. Its values have the numbers from `base` on among all values."""
+
+    def __init__(self, graph, base):
+        self.graph, self.base = graph, base
+        self.inputs = [base + value for value in graph.inputs]
+
+
+class Examples:
+    """The dimensions that hold examples: units[value] = {dimension: unit}, for the values of the graph first."""
+
+    def __init__(self, graph, data, parts):
+        self.parts, self.shapes, self.dtypes, self.units = parts, [], [], []
+        self.links, self.reshapes = {}, {}  # of (value, dimension); of a value: the other ones
+        self.inner, self.constants = {}, {}  # {(id of a node, base): {place: Body}}; {id of a Constant: (value, it)}
+        self.body = self.added(graph)
+        self.graph = graph
+        for number, dimension in data.items():
+            self.mark(graph.inputs[number], dimension, 1)
+
+    # ---- values and their links ----
+
+    def added(self, graph):
+        body = Body(graph, len(self.shapes))
+        self.shapes += map(tuple, graph.shapes)
+        self.dtypes += graph.dtypes
+        self.units += [{} for _ in graph.shapes]
+        for node in graph.nodes:
+            inputs = [self.number(body, value) for value in node.inputs]
+            outputs = [body.base + value for value in node.outputs]
+            self.add_links(node, inputs, outputs, body)
+        return body
+
+    def number(self, body, value):
+        if not isinstance(value, Constant):
+            return body.base + value
+        if id(value) not in self.constants:
+            self.constants[id(value)] = len(self.shapes), value
+            self.shapes.append(np.shape(value.value))
+            self.dtypes.append(None)
+            self.units.append({})
+        return self.constants[id(value)][0]
+
+    def link(self, a, of_a, b, of_b):
+        """Two dimensions hold the same examples, if they have one size."""
+        if self.shapes[a][of_a] == self.shapes[b][of_b]:
+            self.links.setdefault((a, of_a), []).append((b, of_b))
+            self.links.setdefault((b, of_b), []).append((a, of_a))
+
+    def link_all(self, a, b, without=(), shift=0):
+        """All dimensions of `a` but those in `without` with those of `b`, in order; `shift` are further ones of b."""
+        for at, d in enumerate(d for d in range(len(self.shapes[a])) if d not in without):
+            self.link(a, d, b, at + shift)
+
+    def add_links(self, node, inputs, outputs, body):
+        name, params = node.primitive.name, node.params
+        rule = getattr(self, "of_" + name.replace("-", "_"), None)
+        if bodies_of(params):
+            self.of_loop_or_branch(node, inputs, outputs, body)
+        elif rule:
+            rule(params, inputs, outputs)
+        elif name.startswith("scatter"):
+            self.of_scatters(params, inputs, outputs)
+        elif name in LAST_DIMENSIONS:
+            self.link_leading(inputs, outputs, LAST_DIMENSIONS[name])
+        elif "axes" in params and len({self.shapes[value] for value in inputs}) == 1:  # a reduction
+            for value in outputs:
+                self.link_all(inputs[0], value, params["axes"])
+        else:
+            self.link_alike(inputs, outputs)
+
+    def link_alike(self, inputs, outputs):
+        """Values of one rank, such as those of elementwise operators, sorts and windows."""
+        for out in outputs:
+            for value in [*inputs, *outputs[:1]]:
+                if len(self.shapes[value]) == len(self.shapes[out]) and value != out:
+                    self.link_all(value, out)
+
+    def link_leading(self, inputs, outputs, last):
+        values = [value for value in [*inputs, *outputs] if len(self.shapes[value]) >= last]
+        for value in values[1:]:
+            for d in range(min(len(self.shapes[value]), len(self.shapes[values[0]])) - last):
+                self.link(values[0], d, value, d)
+
+    def of_broadcast_in_dim(self, params, inputs, outputs):
+        for d, at in enumerate(params["broadcast_dimensions"]):
+            self.link(inputs[0], d, outputs[0], at)
+
+    def of_reshape(self, params, inputs, outputs):
+        self.reshapes.setdefault(inputs[0], []).append(outputs[0])
+        self.reshapes.setdefault(outputs[0], []).append(inputs[0])
+
+    def of_transpose(self, params, inputs, outputs):
+        for at, d in enumerate(params["permutation"]):
+            self.link(inputs[0], d, outputs[0], at)
+
+    def of_squeeze(self, params, inputs, outputs):
+        self.link_all(inputs[0], outputs[0], params["dimensions"])
+
+    def of_argmax(self, params, inputs, outputs):
+        self.link_all(inputs[0], outputs[0], params["axes"])
+
+    of_argmin = of_argmax
+
+    def of_dot_general(self, params, inputs, outputs):
+        (contracted, batch), (left, right), out = params["dimension_numbers"], inputs, outputs[0]
+        for a, b in (*zip(*contracted), *zip(*batch)):
+            self.link(left, a, right, b)
+        free = [[d for d in range(len(self.shapes[value])) if d not in contracted[k] and d not in batch[k]]
+                for k, value in enumerate(inputs)]
+        places = [(left, d) for d in (*batch[0], *free[0])] + [(right, d) for d in free[1]]
+        for at, (value, d) in enumerate(places):
+            self.link(value, d, out, at)
+
+    def of_conv_general_dilated(self, params, inputs, outputs):
+        numbers, (image, kernel), out = params["dimension_numbers"], inputs, outputs[0]
+        if params["batch_group_count"] == 1:
+            self.link(image, numbers.lhs_spec[0], out, numbers.out_spec[0])
+        if params["feature_group_count"] == 1:
+            self.link(image, numbers.lhs_spec[1], kernel, numbers.rhs_spec[1])
+        self.link(kernel, numbers.rhs_spec[0], out, numbers.out_spec[1])
+
+    def of_concatenate(self, params, inputs, outputs):
+        for value in inputs:
+            for d in range(len(self.shapes[value])):
+                if d != params["dimension"]:
+                    self.link(value, d, outputs[0], d)
+
+    def of_gather(self, params, inputs, outputs):
+        numbers, (operand, indices), out = params["dimension_numbers"], inputs, outputs[0]
+        inside = [d for d in range(len(self.shapes[operand]))
+                  if d not in numbers.collapsed_slice_dims and d not in numbers.operand_batching_dims]
+        for d, at in zip(inside, numbers.offset_dims):
+            if params["slice_sizes"][d] == self.shapes[operand][d]:
+                self.link(operand, d, out, at)
+        rest = [d for d in range(len(self.shapes[out])) if d not in numbers.offset_dims]
+        for d, at in enumerate(rest):
+            self.link(indices, d, out, at)
+        for d, of_indices in zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims):
+            self.link(operand, d, indices, of_indices)
+
+    def of_scatters(self, params, inputs, outputs):
+        numbers, (operand, indices, updates) = params["dimension_numbers"], inputs
+        self.link_all(operand, outputs[0])
+        inside = [d for d in range(len(self.shapes[operand]))
+                  if d not in numbers.inserted_window_dims and d not in numbers.operand_batching_dims]
+        for d, at in zip(inside, numbers.update_window_dims):
+            self.link(operand, d, updates, at)
+        rest = [d for d in range(len(self.shapes[updates])) if d not in numbers.update_window_dims]
+        for d, at in enumerate(rest):
+            self.link(indices, d, updates, at)
+        for d, of_indices in zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims):
+            self.link(operand, d, indices, of_indices)
+
+    def of_dynamic_slice(self, params, inputs, outputs):
+        self.link_all(inputs[0], outputs[0])
+
+    def of_dynamic_update_slice(self, params, inputs, outputs):
+        self.link_all(inputs[0], outputs[0])
+        self.link_all(inputs[0], inputs[1])
+
+    def of_slice(self, params, inputs, outputs):
+        self.link_all(inputs[0], outputs[0])
+
+    def of_pad(self, params, inputs, outputs):
+        self.link_all(inputs[0], outputs[0])
+
+    def of_split(self, params, inputs, outputs):
+        for value in outputs:
+            self.link_all(inputs[0], value)
+
+    def of_tile(self, params, inputs, outputs):
+        for d, times in enumerate(params["reps"]):
+            if times == 1:
+                self.link(inputs[0], d, outputs[0], d)
+
+    def of_optimization_barrier(self, params, inputs, outputs):
+        for a, b in zip(inputs, outputs, strict=True):
+            self.link_all(a, b)
+
+    def of_iota(self, params, inputs, outputs):
+        """Has no operand."""
+
+    def of_random_bits(self, params, inputs, outputs):
+        for d in range(len(self.shapes[inputs[0]])):
+            self.link(inputs[0], d, outputs[0], d)
+
+    def of_rng_bit_generator(self, params, inputs, outputs):
+        self.link_all(inputs[0], outputs[0])
+
+    def of_random_wrap(self, params, inputs, outputs):
+        for d in range(min(len(self.shapes[inputs[0]]), len(self.shapes[outputs[0]]))):
+            self.link(inputs[0], d, outputs[0], d)
+
+    of_random_unwrap = of_random_seed = of_random_split = of_random_fold_in = of_random_wrap
+
+    def of_loop_or_branch(self, node, inputs, outputs, body):
+        name, params = node.primitive.name, node.params
+        inner = {place: self.added(Graph(closed)) for place, closed in bodies_of(params).items()}
+        self.inner[id(node), body.base] = inner
+
+        def link_values(pairs, shift=0):
+            for a, b in pairs:
+                if not isinstance(b, Constant):
+                    self.link_all(b, a, shift=shift)
+
+        def results(of):
+            return [value if isinstance(value, Constant) else of.base + value for value in of.graph.outputs]
+
+        if name == "scan":
+            of, count = inner["jaxpr", None], params["num_consts"] + params["num_carry"]
+            carried = inputs[params["num_consts"]:count]
+            link_values(zip(inputs[:count], of.inputs[:count]))
+            link_values(zip(inputs[count:], of.inputs[count:]), 1)
+            link_values(zip(carried, results(of)))
+            link_values(zip(outputs, carried))
+            link_values(zip(outputs[params["num_carry"]:], results(of)[params["num_carry"]:]), 1)
+        elif name == "while":
+            test, of = inner["cond_jaxpr", None], inner["body_jaxpr", None]
+            first, second = params["cond_nconsts"], params["body_nconsts"]
+            carried = inputs[first + second:]
+            link_values(zip([*inputs[:first], *carried], test.inputs))
+            link_values(zip([*inputs[first:first + second], *carried], of.inputs))
+            link_values(zip(carried, results(of)))
+            link_values(zip(outputs, carried))
+        elif name == "cond":
+            for of in inner.values():
+                link_values(zip(inputs[1:], of.inputs))
+                link_values(zip(outputs, results(of)))
+
+    # ---- units ----
+
+    def mark(self, value, dimension, unit):
+        """Marks a dimension, and all those that hold the same examples."""
+        open_places = [(value, dimension, unit)]
+        while open_places:
+            value, d, unit = open_places.pop()
+            known = self.units[value].get(d)
+            if known is not None:
+                continue
+            self.units[value][d] = unit
+            open_places += [(*place, unit) for place in self.links.get((value, d), ())]
+            for other in self.reshapes.get(value, ()):
+                place = self.reshaped(self.shapes[value], d, unit, self.shapes[other])
+                if place:
+                    open_places.append((other, *place))
+
+    def reshaped(self, before, d, unit, after):
+        """(dimension, unit) of the examples after a reshape; None if they lie in no dimension."""
+        stride, minor = unit * math.prod(before[d + 1:]), 1
+        for at in reversed(range(len(after))):
+            size = after[at]
+            if size > 1 and stride < minor * size:
+                unit, rest = divmod(stride, minor)
+                return (at, unit) if not rest and size % (unit * self.parts) == 0 else None
+            minor *= size
+        return None
+
+    def is_split(self):
+        """Whether each value of the graph has a dimension of examples."""
+        return [bool(self.units[self.body.base + value]) for value in range(len(self.graph.shapes))]
+
+    # ---- a part of the batch ----
+
+    def shape(self, value):
+        return tuple(size // self.parts if d in self.units[value] else size
+                     for d, size in enumerate(self.shapes[value]))
+
+    def resized(self):
+        """The graph for one part of the batch, with the same numbers. Operators that have no such form, as they need
+        all examples, stay as they are: `needs_all` of their nodes is set. ValueError: a constant has rows for the
+        examples."""
+        for value, constant in self.constants.values():
+            if self.units[value]:
+                raise ValueError(f"a constant of shape {list(np.shape(constant.value))} has rows for the examples "
+                                 "(expected an argument of the step)")
+        graph = self.graph.copy()
+        graph.shapes = [self.shape(value) for value in range(len(self.graph.shapes))]
+        graph.nodes = [self.resized_node(node, self.body) for node in self.graph.nodes]
+        self.check_shapes(graph.nodes, self.body)
+        return graph
+
+    def check_shapes(self, nodes, body):
+        """Sets `needs_all` of nodes whose results have other shapes than expected."""
+        def function(*arrays):
+            values = dict(zip(body.graph.inputs, arrays, strict=True))
+            for node in nodes:
+                expected = [self.shape(body.base + value) for value in node.outputs]
+                try:
+                    evaluate([node], values)
+                    found = [np.shape(values[value]) for value in node.outputs]
+                except (TypeError, ValueError):
+                    found = None
+                if found != expected:
+                    node.needs_all = True
+                    values.update((value, jax.numpy.zeros(shape, body.graph.dtypes[value]))
+                                  for value, shape in zip(node.outputs, expected))
+            return ()
+
+        jax.eval_shape(function, *(jax.ShapeDtypeStruct(self.shape(value), self.dtypes[value])
+                                   for value in body.inputs))
+
+    def resized_node(self, node, body):
+        """The operator on one part of the batch."""
+        name, params = node.primitive.name, dict(node.params)
+        inputs = [self.number(body, value) for value in node.inputs]
+        outputs = [body.base + value for value in node.outputs]
+        of_input = self.units[inputs[0]] if inputs else {}
+        if name == "broadcast_in_dim" or name == "iota":
+            params["shape"] = self.shape(outputs[0])
+        elif name == "tile":
+            params["reps"] = tuple(times // self.parts if d in self.units[outputs[0]] and d not in of_input else times
+                                   for d, times in enumerate(params["reps"]))
+        elif name == "reshape":
+            params["new_sizes"] = self.shape(outputs[0])
+        elif name in ("random_bits", "rng_bit_generator"):
+            first = len(self.shapes[inputs[0]]) if name == "random_bits" else 0
+            params["shape"] = self.shape(outputs[-1])[first:]
+        elif name in ("gather", "dynamic_slice"):
+            params["slice_sizes"] = tuple(
+                size // self.parts if d in of_input and size == self.shapes[inputs[0]][d] else size
+                for d, size in enumerate(params["slice_sizes"]))
+        elif name == "slice":
+            params["limit_indices"] = tuple(
+                size // self.parts if d in of_input and size == self.shapes[outputs[0]][d] else limit
+                for d, (limit, size) in enumerate(zip(params["limit_indices"], self.shapes[inputs[0]])))
+        result = dataclasses.replace(node, params=params, inputs=list(node.inputs))
+        for (place, number), inner in self.inner.get((id(node), body.base), {}).items():
+            closed = self.resized_body(inner)
+            if closed is None:
+                result.params, result.needs_all = dict(node.params), True
+                break
+            was = params[place]
+            params[place] = closed if number is None else (*was[:number], closed, *was[number + 1:])
+        return result
+
+    def resized_body(self, body):
+        """The body of a loop or a branch on one part of the batch; None: an operator in it needs all examples."""
+        nodes = [self.resized_node(node, body) for node in body.graph.nodes]
+        self.check_shapes(nodes, body)
+        if any(node.needs_all for node in nodes):
+            return None
+
+        def function(*arrays):
+            values = dict(zip(body.graph.inputs, arrays, strict=True))
+            evaluate(nodes, values)
+            return operand_arrays(body.graph.outputs, values)
+
+        return jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(self.shape(value), self.dtypes[value])
+                                          for value in body.inputs))
