@@ -62,9 +62,9 @@ def local_rows(whole, micro):
 def index_values(whole, micro, iota, users):
     """Returns {value: the operator that makes it} of an iota and of the indices made of it; empty if it has another
     use, such as an index of a table that holds no examples."""
-    reached, open_nodes = {}, [iota]
+    reached, open_nodes = {}, [(iota, 0)]  # and the component of the indices
     while open_nodes:
-        node = open_nodes.pop()
+        node, component = open_nodes.pop()
         for value in node.outputs:
             if value in reached:
                 continue
@@ -73,10 +73,13 @@ def index_values(whole, micro, iota, users):
                 return {}
             for user in (whole.nodes[k] for k in users.get(value, ())):
                 if user.primitive.name in INDEX_OPERATORS:
-                    open_nodes.append(user)
-                elif not is_indexing(user) or [at for at, used in enumerate(user.inputs) if used == value] != [1]:
+                    at = user.inputs.index(value) if user.primitive.name == "concatenate" else component
+                    open_nodes.append((user, at))
+                    continue
+                split = Pair.split(Pair.shapes_of(whole, micro, user.inputs[0]))
+                if not is_indexing(user) or [at for at, used in enumerate(user.inputs) if used == value] != [1]:
                     return {}
-                elif not set(Pair.split(Pair.shapes_of(whole, micro, user.inputs[0]))) & set(indexed_dimensions(user)):
+                if indexed_dimensions(user)[component:component + 1] not in [(d,) for d in split]:
                     return {}
     return reached
 
@@ -91,24 +94,25 @@ def indexed_dimensions(node):
     return found.start_index_map if node.primitive.name == "gather" else found.scatter_dims_to_operand_dims
 
 
-def has_local_index(whole, node, component, rows):
-    """Returns whether a component of the indices of a gather or scatter counts the micro-batch's own examples."""
+def counting_iota(whole, node, component, rows):
+    """Returns the iota in `rows` {value: the operator that makes it} that is a component of the indices of a gather or
+    scatter, or None."""
     value = node.inputs[1]
     while not isinstance(value, Constant) and value in rows:
         made = rows[value]
         if made.primitive.name == "iota":
-            return True
+            return made
         if made.primitive.name == "concatenate":
             widths = [1 if isinstance(part, Constant) else whole.shapes[part][-1] for part in made.inputs]
             is_last = made.params["dimension"] == len(whole.shapes[value]) - 1
             if not is_last or any(width != 1 for width in widths) or component >= len(made.inputs):
-                return False
+                return None
             value, component = made.inputs[component], 0
             continue
         if made.primitive.name in ("add", "lt"):
-            return False
+            return None
         value = made.inputs[made.primitive.name == "select_n"]  # of a wrapped index the one that is not negative
-    return False
+    return None
 
 
 def mixes_by_index(whole, pair, rows):
@@ -118,7 +122,7 @@ def mixes_by_index(whole, pair, rows):
     for d in Pair.split(pair.ins[0]):
         if d in batching:
             continue
-        if d in mapped and not has_local_index(whole, pair.node, mapped.index(d), rows):
+        if d in mapped and counting_iota(whole, pair.node, mapped.index(d), rows) is None:
             return True
         is_window = d not in mapped and is_gather
         if is_window and pair.params["slice_sizes"][d] != pair.ins[0][0][d]:

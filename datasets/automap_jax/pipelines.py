@@ -4,8 +4,8 @@
     run = automap_jax.run(document, step, (state, x, y))
     state, loss = run(state, x, y)
 
-The step is traced three times: with its batch, with a smaller one, whose shapes tell what depends on the batch, and
-with a micro-batch. Its operators then fall into four groups:
+The step is traced with its batch. The graph of a micro-batch follows from its graph (resizing.py), so that the step may
+have the size of the batch as a number. Its operators then fall into four groups:
 
     before    independent of the data, or sums of data alone, if a pass needs it: once a step
     forward   needed for the loss, for each micro-batch
@@ -58,7 +58,7 @@ class Partition:
             raise ValueError(f"the step has {len(leaves)} arrays, the plan is for {count}")
         self.output = jax.eval_shape(step, *arguments)
         self.layers = Layers(document["parameters"], leaves, len(jax.tree.leaves(self.output)))
-        rows = self.layers.rows
+        self.rows = rows = self.layers.rows
         choices, self.batch = batch_dimensions(document, leaves)
         if self.batch % self.count:
             raise ValueError(f"{self.count} micro-batches do not divide a batch of {self.batch}")
@@ -110,7 +110,7 @@ class Partition:
         self.is_split = found.is_split()
         self.in_rows = {value for value, units in enumerate(found.units[:len(self.is_split)])
                         if list(units.values()) == [1]}
-        roles = {row["number"]: row for row in self.layers.rows}
+        roles = {row["number"]: row for row in self.rows}
         reached = {number: found.units[value] for number, value in enumerate(self.whole.inputs)
                    if found.units[value] and (number in self.named or number in roles)}
         self.data = {number: next(iter(units)) for number, units in reached.items()
@@ -154,6 +154,8 @@ class Partition:
             is_whole = not any(self.is_split[value] for value in node.outputs)
             if has_data[node.outputs[0]] and is_whole and not has_state[node.outputs[0]]:
                 self.group.append("before")  # a sum of data alone, such as the number of words of a masked mean
+            elif node.outputs[0] in local and not has_data[node.outputs[0]]:
+                self.group.append("free")
             elif not has_data[node.outputs[0]]:
                 self.group.append("before" if counts or has_state[node.outputs[0]] or any(
                     self.group[producer[value]] == "before" for value in inputs if value in producer) else "free")
@@ -367,6 +369,35 @@ class Partition:
                 parts = places.get(value, set()) - {None}
                 found = max((part for part in parts if part <= found), default=found)
         return found
+
+
+def refusals(graph, rows):
+    """{number of data: why `run` cannot cut dimension 0 of it into micro-batches}. `graph` is that of the whole step,
+    rows are those of its parameters in a document. Data of as many rows are cut, too, if one alone cannot be."""
+    found, shapes = {}, {row["number"]: graph.shapes[graph.inputs[row["number"]]] for row in rows
+                         if row["role"] == "data"}
+    for number, shape in shapes.items():
+        if not shape or shape[0] < 2:
+            continue
+        for cut in ([number], [other for other in shapes if shapes[other][:1] == shape[:1]]):
+            found[number] = refusal(graph, rows, dict.fromkeys(cut, 0), shape[0])
+            if found[number] is None:
+                break
+    return {number: reason for number, reason in found.items() if reason}
+
+
+def refusal(graph, rows, data, batch):
+    """Why micro-batches cannot cut `data` {number: dimension} of a batch; None: they can."""
+    plan = object.__new__(Partition)
+    plan.whole, plan.rows, plan.named, plan.batch, plan.count = graph, rows, data, batch, smallest_factor(batch)
+    try:
+        plan.resize()
+        plan.take_constants()
+        plan.find_groups(rows)
+        plan.find_sweeps()
+    except (TypeError, ValueError) as error:
+        return str(error).partition(":")[0]
+    return None
 
 
 class Run:

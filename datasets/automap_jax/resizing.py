@@ -15,7 +15,7 @@ import math
 import jax
 import numpy as np
 
-from .mixing import LAST_DIMENSIONS
+from .mixing import INDEX_OPERATORS, LAST_DIMENSIONS, counting_iota, indexed_dimensions, is_indexing
 from .step_graph import Constant, Graph, evaluate, operand_arrays
 
 BODIES = ("jaxpr", "branches", "cond_jaxpr", "body_jaxpr")
@@ -59,10 +59,18 @@ class Examples:
         self.shapes += map(tuple, graph.shapes)
         self.dtypes += graph.dtypes
         self.units += [{} for _ in graph.shapes]
+        indices = {value: node for node in graph.nodes for value in node.outputs
+                   if node.primitive.name == "iota" or node.primitive.name in INDEX_OPERATORS}
         for node in graph.nodes:
             inputs = [self.number(body, value) for value in node.inputs]
             outputs = [body.base + value for value in node.outputs]
             self.add_links(node, inputs, outputs, body)
+            for component, d in enumerate(indexed_dimensions(node) if is_indexing(node) else ()):
+                iota = counting_iota(graph, node, component, indices)
+                if iota and graph.shapes[iota.outputs[0]][iota.params["dimension"]] == self.shapes[inputs[0]][d]:
+                    # Row e of the operand, such as of logits[arange(n), labels]. Columns of all pairs stay whole.
+                    place = body.base + iota.outputs[0], iota.params["dimension"]
+                    self.links.setdefault((inputs[0], d), []).append(place)
         return body
 
     def number(self, body, value):

@@ -79,10 +79,16 @@ class Graph:
         return [read(atom) for atom in jaxpr.outvars]
 
     def known(self, value, depth=4):
-        """The number of a constant, or of few operators on constants, such as the clamped index of a branch; or None."""
+        """The number of a constant, or of few operators on constants, such as the clamped index of a branch, or that of
+        the platform; or None."""
         if isinstance(value, Constant):
             return value.value
         node = next((node for node in reversed(self.nodes) if value in node.outputs), None)
+        if node is not None and node.primitive.name == "platform_index":
+            backend = jax.default_backend()
+            own = {backend, *(("cuda", "rocm") if backend == "gpu" else ())}
+            return next((k for k, names in enumerate(node.params["platforms"])
+                         if names is None or not own.isdisjoint(names)), None)
         if depth == 0 or node is None or self.shapes[value] != () or not node.inputs:
             return None
         found = [self.known(operand, depth - 1) for operand in node.inputs]
