@@ -14,6 +14,7 @@ import numpy as np
 from . import graph_objects, module_proto
 from .checks import check_trains, warn_of_gradients, warn_of_jax_jit, warn_of_lost_state
 from .roles import Known, roles, write
+from .step_graph import Graph
 from .steps import Call, Step
 
 STATE_ROLES = ("weight", "optimizer", "state", "constant")
@@ -25,7 +26,7 @@ class Traced:
     def __init__(self, step):
         self.step = step
         traced = trace(step)
-        (result, losses), self.jaxpr = traced.out_info, traced.jaxpr.jaxpr
+        (result, losses), self.closed, self.jaxpr = traced.out_info, traced.jaxpr, traced.jaxpr.jaxpr
         self.result, new = result if step.updated else (result, [])
         self.inputs = jax.eval_shape(lambda *trees: trees, *step.trees)
         self.first_new = len(jax.tree.leaves(self.result))
@@ -256,10 +257,25 @@ def write_files(module, document, directory):
     write(document, directory / "model.roles.json")
 
 
-def write_module(step, arguments, directory, constants=(), updates=None, **more):
+def note_whole_batch(traced, document):
+    """Adds why automap_jax.run cannot cut the batch into micro-batches, if it cannot."""
+    from .pipelines import whole_batch  # which traces steps, too
+
+    graph = Graph(traced.closed)
+    graph.outputs = graph.outputs[:traced.first_loss]
+    graph.drop_unused()
+    reason = whole_batch(graph, document["parameters"])
+    if reason:
+        document["whole_batch"] = reason
+
+
+def write_module(step, arguments, directory, constants=(), updates=None, *, keywords=None, **more):
     """Writes model.hlo.pb and model.roles.json; returns the lowered step and the roles document.
     `more` is that of `lower`."""
-    lowered, module, document = lower(step, arguments, constants, updates, **more)
+    traced = traced_step(step, arguments, keywords)
+    options = {"data_arguments": (), "loss": None, "inference": True} | more
+    lowered, module, document = lower_traced(traced, constants, updates, **options)
+    note_whole_batch(traced, document)
     write_files(module, document, directory)
     return lowered, document
 
@@ -332,6 +348,7 @@ def export(
         found = arguments_of_data(traced.step.trees, data, apart)
         found = tuple(at - traced.step.offset for at in found)
         lowered, module, document = lower_traced(traced, constants, updates, found, loss, inference)
+    note_whole_batch(traced, document)
     write_files(module, document, directory)
     leaves = jax.tree.leaves(traced.step.trees)
     dtypes = [leaf.dtype for leaf in jax.tree.leaves(traced.inputs)]

@@ -371,23 +371,25 @@ class Partition:
         return found
 
 
-def refusals(graph, rows):
-    """{number of data: why `run` cannot cut dimension 0 of it into micro-batches}. `graph` is that of the whole step,
-    rows are those of its parameters in a document. Data of as many rows are cut, too, if one alone cannot be."""
-    found, shapes = {}, {row["number"]: graph.shapes[graph.inputs[row["number"]]] for row in rows
-                         if row["role"] == "data"}
+def whole_batch(graph, rows):
+    """Why `run` cannot cut the data of a step into micro-batches, along none of their dimensions; None: it can. `graph`
+    is that of the whole step, rows are those of its parameters in a document. Data of as many rows are cut, too, if
+    one alone cannot be."""
+    used, reasons = {value for node in graph.nodes for value in numbers(node)}, []
+    shapes = {row["number"]: graph.shapes[graph.inputs[row["number"]]] for row in rows
+              if row["role"] == "data" and graph.inputs[row["number"]] in used}
     for number, shape in shapes.items():
-        if not shape or shape[0] < 2:
-            continue
-        for cut in ([number], [other for other in shapes if shapes[other][:1] == shape[:1]]):
-            found[number] = refusal(graph, rows, dict.fromkeys(cut, 0), shape[0])
-            if found[number] is None:
-                break
-    return {number: reason for number, reason in found.items() if reason}
+        for d in (d for d, size in enumerate(shape) if size > 1):
+            alike = [other for other in shapes if shapes[other][d:d + 1] == shape[d:d + 1]]
+            for cut in ([number], alike):
+                reasons.append(refusal(graph, rows, dict.fromkeys(cut, d), shape[d]))
+                if reasons[-1] is None:
+                    return None
+    return next(iter(reasons), None)
 
 
 def refusal(graph, rows, data, batch):
-    """Why micro-batches cannot cut `data` {number: dimension} of a batch; None: they can."""
+    """Why micro-batches cannot cut `data` {number: dimension} of a batch; None: they can, or that is unknown."""
     plan = object.__new__(Partition)
     plan.whole, plan.rows, plan.named, plan.batch, plan.count = graph, rows, data, batch, smallest_factor(batch)
     try:
@@ -395,8 +397,10 @@ def refusal(graph, rows, data, batch):
         plan.take_constants()
         plan.find_groups(rows)
         plan.find_sweeps()
-    except (TypeError, ValueError) as error:
+    except ValueError as error:
         return str(error).partition(":")[0]
+    except Exception:  # an operator in a form that is not known: `run` tells
+        return None
     return None
 
 

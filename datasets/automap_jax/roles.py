@@ -316,8 +316,9 @@ def roles(
 def write(document, path):
     """Writes the document with one parameter per line."""
     rows = ",\n  ".join(json.dumps(row) for row in document["parameters"])
+    why = f', "whole_batch": {json.dumps(document["whole_batch"])}' if "whole_batch" in document else ""
     with open(path, "w") as file:
         file.write(
-            f'{{"format": "{document["format"]}", "loss": {json.dumps(document["loss"])},\n'
+            f'{{"format": "{document["format"]}", "loss": {json.dumps(document["loss"])}{why},\n'
             f' "parameters": [\n  {rows}]}}\n'
         )

@@ -186,7 +186,8 @@ static AmStatus find_demands_apart(MicroBatchRewrite **rewrite, int32_t *dimensi
         if (status == AM_OK) status = micro_batch_check_examples(dimensions, *rewrite, &refusal);
         if (k == 0) first = refusal;
     }
-    if (status != AM_OK && error) *error = first;
+    if (status == AM_OK) return check_whole_batch(plan_context_primary(primary), error);
+    if (error) *error = first;
     return status;
 }
 

@@ -93,6 +93,9 @@ RUN = {
         jnp.arange(16) * jax.nn.log_softmax(f(p, x))[jnp.arange(16), i]),
     "a branch of a number": lambda p, x, y, i: jnp.mean(
         (lax.switch(1, [jnp.sin, lambda h: h @ p["c"]], f(p, x)) - y) ** 2),
+    "diagonal of all pairs": lambda p, x, y, i: -jnp.mean(jnp.diag(jax.nn.log_softmax(f(p, x) @ Y.T + y.mean()))),
+    "numbered pairs": lambda p, x, y, i: -jnp.mean(
+        jax.nn.log_softmax(f(p, x) @ Y.T + y.mean())[jnp.arange(len(x)), jnp.arange(len(x))]),
     "sorted features": lambda p, x, y, i: jnp.mean((jnp.sort(f(p, x), 1)[:, ::-1] - jnp.cumsum(y, 1)) ** 2),
 }  # fmt: skip
 REFUSED = {
@@ -163,10 +166,32 @@ def check_refused(name, folder):
                        trained(jax.jit(step), arguments), rtol=1e-4), name  # fmt: skip
 
 
+def check_whole_batch(folder):
+    """A step that `automap_jax.run` cannot run on a part of its batch gets no micro-batches, and the reason."""
+    keys = jax.random.key_data(jax.random.split(jax.random.key(0), 2))
+
+    def dropped(h, key):
+        return h * jax.random.bernoulli(jax.random.wrap_key_data(key), 0.5, h.shape), None
+
+    step, arguments = step_of(lambda p, x, y, i: jnp.mean(lax.scan(dropped, f(p, x), keys)[0] * y))
+    _, document = automap_jax.export(step, arguments, folder)
+    assert document["whole_batch"] == "scan needs the whole batch", document
+    _, document = automap_jax.export(*step_of(RUN["masked mean"]), folder)
+    assert "whole_batch" not in document, document
+    module, plan, roles = folder / "model.hlo.pb", folder / "plan.json", folder / "model.roles.json"
+    roles.write_text(roles.read_text().replace('"loss":', '"whole_batch": "z needs the whole batch", "loss":', 1))
+    for target, code in ("jax", 4), ("automap", 0):
+        done = automap("search", module, *MICRO_BATCHES, "4", "--for", target, "-o", plan, "--quiet")
+        is_named = "cannot be split into micro-batches: z needs the whole batch" in done.stderr
+        assert done.returncode == code and is_named == (code == 4), (target, done.returncode, done.stderr)
+
+
 def main():
     wanted = sys.argv[1:]
     with tempfile.TemporaryDirectory() as name_of_folder:
         folder = pathlib.Path(name_of_folder)
+        if not wanted or "whole batch" in wanted:
+            check_whole_batch(folder)
         for number, (name, loss) in enumerate({**RUN, **REFUSED}.items()):
             if wanted and name not in wanted:
                 continue
