@@ -13,6 +13,7 @@ import numpy as np
 
 from . import graph_objects, module_proto
 from .checks import check_trains, warn_of_gradients, warn_of_jax_jit, warn_of_lost_state
+from .groups import whole_batch
 from .roles import Known, roles, write
 from .step_graph import Graph
 from .steps import Call, Step
@@ -259,8 +260,6 @@ def write_files(module, document, directory):
 
 def note_whole_batch(traced, document):
     """Adds why automap_jax.run cannot cut the batch into micro-batches, if it cannot."""
-    from .pipelines import whole_batch  # which traces steps, too
-
     graph = Graph(traced.closed)
     graph.outputs = graph.outputs[:traced.first_loss]
     graph.drop_unused()

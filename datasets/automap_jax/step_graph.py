@@ -17,8 +17,8 @@ CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_v
 
 @dataclasses.dataclass
 class Node:
-    """An operator: inputs are numbers of values, or arrays. In the graph for a part of a batch, `needs_all` says that it
-    has no form for a part."""
+    """An operator: inputs are numbers of values, or arrays. In the graph for a part of a batch, `needs_all` says that
+    it has no form for a part."""
 
     primitive: object
     params: dict
@@ -33,8 +33,8 @@ class Constant:
 
 
 class Graph:
-    """A jaxpr with all calls and branches of constants inlined, and without what no output needs. Graphs of one step have
-    equal numbers."""
+    """A jaxpr with all calls and branches of constants inlined, and without what no output needs. Graphs of one step
+    have equal numbers."""
 
     def __init__(self, closed):
         self.nodes, self.shapes, self.dtypes = [], [], []
