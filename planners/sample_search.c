@@ -1,5 +1,12 @@
 /* The search on a sample of layers: the module with one or a few of its repeated layers is searched, and the
  * best plans of the sample are extended to all layers and simulated on the module, the fastest first.
+ *
+ * The forms of a module (planners/forms/module_forms.h) are searched one after another. The result is the
+ * fastest plan of all, each simulated on its own form. A form after the first is left out only by its
+ * baselines: if none fits on its sample in SKIP_FORM_ABOVE times the best step so far. Forms with loops of
+ * which another one splits the layers have SKIP_LOOPS_ABOVE instead. These factors exceed what a search gains
+ * over baselines and the error of a sample together. A sample that was searched and is slower still gives its
+ * best plan to the module (is_slow_form()).
  */
 #include "planners/sample_search.h"
 

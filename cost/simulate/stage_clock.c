@@ -52,6 +52,7 @@ static void join_streams(StageClock *self) {
 static void run_steps(StageClock *self, const StagePiece *piece) {
     const ProgramEvents *events = &self->costs->programs[0];
     const ExecutedStep *steps = events->steps;
+    bool is_sample = piece->first < piece->end && ir_is_sample(steps[piece->first].program->module);
     for (int32_t s = piece->first, next; s < piece->end; s = next) {
         next = self->sums && self->run_end[s] < piece->end ? self->run_end[s] : piece->end;
         if (!self->sums || events->work_of[s] == EVENT_COLLECTIVE) next = s + 1;
@@ -64,6 +65,8 @@ static void run_steps(StageClock *self, const StagePiece *piece) {
                 const ExecutedStep *step = &stage_costs_of(self->costs, l)->steps[s];
                 Ticks ticks = self->sums ? self->sums[l][next] - self->sums[l][s] : self->ticks[l][s];
                 Moment start = streams_ready(&self->streams[l], step->wait > 0 ? s - step->wait : -1);
+                for (int32_t k = s; k < next && is_sample; k++)
+                    executed_set_layers(&self->streams[l], &steps[k]);
                 if (ticks > 0 && self->varies) ticks = rint(ticks * stretch(self, l));
                 streams_compute(&self->streams[l], start, ticks, report_slice(self, l, step, start, ticks));
             }
@@ -83,7 +86,10 @@ static void run_folded(DeviceStreams *streams, const ProgramEvents *events, cons
             StreamLayers layers = executed_layers_beside(step);
             Moment start = streams_ready_for_layers(streams, ticks[s], layers);
             streams_communicate(streams, s, start, ticks[s], layers, -1);
-        } else if (streams->count == streams->passed) {
+            continue;
+        }
+        executed_set_layers(streams, step);
+        if (streams->count == streams->passed) {
             streams_compute_alone(streams, ticks[s], -1);
         } else {
             Moment start = streams_ready(streams, step->wait > 0 ? s - step->wait : -1);

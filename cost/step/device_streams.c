@@ -5,6 +5,7 @@
 AmStatus streams_open(DeviceStreams *streams, Arena *arena, int32_t most, bool overlaps, AmError *error) {
     *streams = (DeviceStreams){.compute = MOMENT_BEGIN,
                                .network = MOMENT_BEGIN,
+                               .of_layers = 1,
                                .overlaps = overlaps,
                                .capacity = most,
                                .under_way = ARENA_ARRAY(arena, StreamCollective, most + 1)};
@@ -12,6 +13,9 @@ AmStatus streams_open(DeviceStreams *streams, Arena *arena, int32_t most, bool o
 }
 
 void streams_join(DeviceStreams *streams) {
+    Ticks left = streams->later - streams->idle;
+    if (left > 0) streams->network.at += left;
+    streams->later = streams->idle = 0;
     streams->compute = streams->network = moment_later(streams->compute, streams->network);
     streams->count = streams->passed = 0;
 }
@@ -44,17 +48,28 @@ void streams_compute(DeviceStreams *streams, Moment start, Ticks ticks, int32_t 
     }
 }
 
+/* Returns the time of a gather beside the present layers: that of one layer for each of them, as far as
+ * gathers were put off. `ticks`: all that it represents. */
+static Ticks gather_now(DeviceStreams *streams, Ticks ticks, int32_t layers) {
+    Ticks now = rint(ticks / layers * streams->of_layers);
+    if (now > ticks + streams->later) now = ticks + streams->later;
+    streams->later += ticks - now;
+    return now;
+}
+
 void streams_communicate(DeviceStreams *streams, int32_t step, Moment start, Ticks ticks, StreamLayers layers,
                          int32_t event) {
     streams->totals.communicated += ticks;
-    streams->network = moment_after(start, ticks, event);
     if (!streams->overlaps) {
-        streams->compute = streams->network;
+        streams->compute = streams->network = moment_after(start, ticks, event);
         return;
     }
+    if (streams->later > 0 && start.at > streams->network.at) streams->idle += start.at - streams->network.at;
+    Ticks now = layers.is_gather ? gather_now(streams, ticks, layers.count) : ticks;
+    streams->network = moment_after(start, now, event);
     if (streams->passed == streams->count) streams->passed = streams->count = 0;
     Moment ready = streams->network;
-    if (layers.end > 1) ready = moment_after(start, rint(ticks / layers.end), event);
+    if (layers.is_gather) ready = moment_after(start, rint(ticks / layers.count), event);
     streams->under_way[streams->count++] =
         (StreamCollective){.step = step, .start = start.at, .end = streams->network, .ready = ready};
 }

@@ -29,14 +29,23 @@ typedef struct StreamCollective {
 
 /* The collectives of several layers that one of a sample represents, if they run beside operators. Those of
  * gradients begin as the layers are computed: all but the last may run before. Gathers of weights end as the
- * layers need them: the first layer needs one of them. */
+ * layers need them: the first layer needs one of them. One of them runs beside the layer before, the others
+ * run beside the layers that they serve:
+ *
+ *     compute   layer 0            | layers 1 to 15
+ *     network   gather for layer 1 | gathers for layers 2 to 16
+ */
 typedef struct StreamLayers {
-    int32_t begin, end; /* 1/begin of its time is left when its operands exist, 1/end before its users */
+    int32_t count;  /* layers that it represents; 1: it does not run beside operators */
+    bool is_gather; /* of weights; a sum else */
 } StreamLayers;
 
 typedef struct DeviceStreams {
     Moment compute, network; /* until when each stream is busy */
     StreamTotals totals;
+    Ticks later;       /* gathers of a sample that run beside layers to come */
+    Ticks idle;        /* time of the network for them that no other collective has taken */
+    int32_t of_layers; /* that the present computation represents */
     bool overlaps;
     StreamCollective *under_way; /* in order; those before `passed` ended before the current computation */
     int32_t count, capacity, passed;
@@ -57,8 +66,8 @@ static inline Moment streams_ready_for_collective(const DeviceStreams *streams) 
 static inline Moment streams_ready_for_layers(const DeviceStreams *streams, Ticks ticks,
                                               StreamLayers layers) {
     Moment ready = streams_ready_for_collective(streams);
-    if (layers.begin <= 1 || !streams->overlaps) return ready;
-    Ticks early = rint(ready.at - ticks * (layers.begin - 1) / layers.begin);
+    if (layers.is_gather || layers.count <= 1 || !streams->overlaps) return ready;
+    Ticks early = rint(ready.at - ticks * (layers.count - 1) / layers.count);
     if (early < streams->network.at) early = streams->network.at;
     return (Moment){early, ready.event};
 }

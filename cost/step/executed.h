@@ -64,14 +64,22 @@ static inline const ProgramInstruction *executed_collective(const ExecutedStep *
     const ProgramInstruction *instruction = executed->instruction;
     return instruction && instruction->kind == PROGRAM_COLLECTIVE ? instruction : NULL;
 }
-/* Returns the layers of a collective of a sample that runs beside operators; else 1 of each. */
+/* Returns the layers of a collective of a sample that runs beside operators; else one. */
 static inline StreamLayers executed_layers_beside(const ExecutedStep *executed) {
     const ProgramInstruction *collective = executed_collective(executed);
     const IrModule *module = executed->program->module;
-    bool is_beside = collective && module->loops && module->loops->is_beside && collective->origin >= 0 &&
-                     module->loops->is_beside[collective->origin];
-    int32_t layers = is_beside ? ir_layers_of(module, collective->origin) : 1;
-    return is_beside && program_gathers(collective) ? (StreamLayers){1, layers} : (StreamLayers){layers, 1};
+    const StreamLayers one = {.count = 1};
+    if (!collective || collective->origin < 0 || !ir_is_sample(module)) return one;
+    if (!module->loops->is_beside[collective->origin]) return one;
+    return (StreamLayers){module->loops->layers[collective->origin], program_gathers(collective)};
+}
+/* Sets the layers that the computation of a step represents, unless it computes weights or gradients alone,
+ * which may be those of other layers. */
+static inline void executed_set_layers(DeviceStreams *streams, const ExecutedStep *executed) {
+    const IrLoops *loops = executed->program->module->loops;
+    if (!ir_is_sample(executed->program->module)) return;
+    int32_t origin = executed_origin(executed);
+    if (origin >= 0 && !loops->is_beside[origin]) streams->of_layers = loops->layers[origin];
 }
 /* Finds the work of one execution on a device; zero for collectives and updates. */
 void executed_work(OperatorWork *work, const ExecutedStep *executed);

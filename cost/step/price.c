@@ -110,6 +110,7 @@ static void compute_step(Pricer *self, StepPrice *price, const ExecutedStep *ste
     price->bytes += step->times * work.bytes;
     for (int32_t t = 0; t < self->type_count; t++) {
         double seconds = executed_work_seconds(step, &work, self->types[t]);
+        executed_set_layers(&self->streams[t], step);
         Moment start = streams_ready(&self->streams[t], step->wait > 0 ? s - step->wait : -1);
         streams_compute(&self->streams[t], start, ticks_of_seconds(step->times * seconds), -1);
     }

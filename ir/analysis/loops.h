@@ -51,6 +51,10 @@ static inline int32_t ir_layers_of(const IrModule *module, int32_t instruction) 
     const int32_t *layers = module->loops ? module->loops->layers : NULL;
     return layers && instruction >= 0 ? layers[instruction] : 1;
 }
+/* Returns whether the module is a sample of layers. */
+static inline bool ir_is_sample(const IrModule *module) {
+    return module->loops && module->loops->layers;
+}
 /* Returns whether a stage may begin with an instruction of the entry. */
 static inline bool ir_may_cut(const IrModule *module, int32_t instruction) {
     const bool *may_cut = module->loops ? module->loops->may_cut : NULL;
