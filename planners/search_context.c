@@ -108,6 +108,21 @@ static Plan *rival_of(const SearchResult *result) {
     return NULL;
 }
 
+/* Returns the plan from which to climb. Of plans of a sample that differ less than its error, it is the one
+ * that needs the least memory: more of its changes fit. */
+static Plan *start_of(const SearchResult *result, const SearchContext *self) {
+    const double near = 1.005;
+    const PlanCandidate *start = &result->pool.best;
+    if (!search_module_is_sample(self->primary) || start->plan != result->plan) return result->plan;
+    for (int32_t k = 0; k < POOL_STRUCTURES; k++) {
+        const PlanCandidate *other = &result->pool.structures[k];
+        bool is_near = other->plan && other->fit.needed_bytes > 0 &&
+                       other->seconds <= near * result->plan->predicted_step_seconds;
+        if (is_near && other->fit.needed_bytes < start->fit.needed_bytes) start = other;
+    }
+    return start->plan;
+}
+
 /* Climbs from the fastest pipelines with other orders of the devices, and from the result's plan on other
  * orders, one after another. Each keeps its order, and only the fastest plan at the end swaps devices.
  * `*plan` becomes the fastest plan. */
@@ -139,9 +154,9 @@ fail:
 
 AmStatus search_add_climb(SearchResult *result, SearchContext *self, bool has_rival, AmError *error) {
     bool is_allowed;
-    Plan *plan = result->plan;
     TRY(begin_climb(&is_allowed, result, self, error));
     if (!is_allowed) return AM_OK;
+    Plan *plan = start_of(result, self);
     bool is_short = self->most_climbed > 0 && budget_left(&self->climb.budget) > self->most_climbed;
     if (is_short) budget_set_cap(&self->climb.budget, self->most_climbed);
     Plan *rival = has_rival ? rival_of(result) : NULL;

@@ -52,8 +52,7 @@ bool search_module_is_large(const PlanContext *primary) {
 }
 
 bool search_module_is_sample(const PlanContext *primary) {
-    const IrLoops *loops = primary->canonical->loops;
-    return loops && loops->layers;
+    return ir_is_sample(primary->canonical);
 }
 
 bool search_has_stages(const SearchScope *scope) {
