@@ -167,7 +167,8 @@ static void find_storage_and_lifetimes(Planner *self) {
 }
 
 /* Holds the operands of a sum over devices or a gather while it may be running: up to the first step that
- * reads its result; for a sum, until as many more have started as run concurrently (reduce_early.h). */
+ * reads its result; for a sum, until as many more have started as run concurrently (reduce_early.h). A sum of
+ * a sum reads its operands without a wait: those of both are held for as long. */
 static AmStatus hold_operands_of_collectives(Planner *self, AmError *error) {
     const Program *program = self->program;
     int32_t *first_use = ARENA_ARRAY(self->arena, int32_t, program->value_count + 1);
@@ -193,6 +194,7 @@ static AmStatus hold_operands_of_collectives(Planner *self, AmError *error) {
         int32_t last = program_first_together(program, until - 1);
         for (int32_t k = 0; k < program_step_operands(program, step); k++) {
             int32_t storage = self->storage[program_step_operand(program, step, k)];
+            if (is_sum) first_use[storage] = until;
             if (self->last_use[storage] >= last || program->values[storage].kind == PROGRAM_VALUE_PARAMETER)
                 continue;
             self->last_use[storage] = last;

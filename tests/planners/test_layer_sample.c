@@ -148,10 +148,9 @@ static void compare_baselines(PlanContext *primary, const PlanSample *sample, co
             fail_msg("%s x %d: communicates %g s, the module %g s", name, micro_batches,
                      a->communication_seconds, b->communication_seconds);
         /* At the borders of a loop all collectives end: those of several layers are not hidden there. In
-         * groups each gradient has two of them, inside a group and between groups. Without a loop products of
-         * the module wait there for the memory of a sum under way, those of the sample do not. */
-        bool is_in_groups = baseline_has_groups((Baseline)e);
-        double most = micro_batches > 1 ? is_in_groups ? 0.06 : 0.04 : is_in_groups ? 0.035 : 0.01;
+         * groups each gradient has two of them, inside a group and between groups. */
+        double of_loop = baseline_has_groups((Baseline)e) ? 0.06 : 0.03;
+        double most = micro_batches > 1 ? of_loop : 0.01;
         if (fabs(small->step_seconds / large->step_seconds - 1) > most)
             fail_msg("%s x %d: %g s, the module %g s", name, micro_batches, small->step_seconds,
                      large->step_seconds);
