@@ -40,6 +40,8 @@ typedef struct BoundPipelines {
     int32_t widths[MOST_WIDTHS * MOST_TYPES]; /* [width * type_count + type] devices of a stage; the last
                                                * width is all of them */
     int32_t width_count;
+    double memory[MOST_WIDTHS]; /* [width] bytes that plans may fill */
+    const BoundSpace *space;
     const CutMixes *mixes; /* of the schedule */
 } BoundPipelines;
 
@@ -191,7 +193,9 @@ static AmStatus fill_iteration(BoundIteration *self, AmError *error) {
                                .placed_count = groups->placed_count,
                                .widths = of->widths,
                                .seconds = self->seconds,
-                               .placed = groups->placed};
+                               .placed = groups->placed,
+                               .memory = of->space->memory.fraction > 0 ? of->memory : NULL,
+                               .offloads_optimizer = of->space->memory.offloads_optimizer};
     return cut_tables_create(&self->cuts, &self->arena, &self->cut_work, error);
 }
 
@@ -295,8 +299,12 @@ static bool find_widths(BoundPipelines *self) {
     if (types > 1 && all > MOST_WIDTHS + 1) return false;
     for (int32_t k = 1; types == 1 ? k <= devices : k < all; k++) {
         if (types == 1 && devices % k != 0 && (k & (k - 1)) != 0) continue;
-        for (int32_t t = 0, left = k; t < types; left /= self->devices[t++] + 1)
-            self->widths[self->width_count * types + t] = left % (self->devices[t] + 1);
+        for (int32_t t = 0, left = k; t < types; left /= self->devices[t++] + 1) {
+            int32_t count = left % (self->devices[t] + 1);
+            self->widths[self->width_count * types + t] = count;
+            self->memory[self->width_count] +=
+                count * self->space->memory.fraction * (double)self->types[t]->memory_bytes;
+        }
         self->width_count++;
     }
     return true;
@@ -309,6 +317,7 @@ AmStatus plan_bound_items(PipelineBound *bound, const BoundWork *work, const Clu
     BoundPipelines self = {.arena = &arena,
                            .cluster = cluster,
                            .groups = {.arena = &arena, .work = *work},
+                           .space = space,
                            .mixes = mixes_of(space->schedule)};
     int32_t most = most_stages(space, cluster), case_count = 0;
     if (most > MOST_STAGES) most = MOST_STAGES;

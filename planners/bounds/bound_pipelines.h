@@ -54,7 +54,7 @@ AmStatus plan_bound_pipelines(PlanBound *bound, const PlanContext *primary, cons
 /* Bounds of the plans in one stage and in several. */
 typedef struct PipelineBound {
     double one_stage;      /* without communication */
-    double several_stages; /* INFINITY: no widths add up to all devices */
+    double several_stages; /* INFINITY: no widths add up to all devices, or no stages fit */
 } PipelineBound;
 
 /* Bounds plans of a list of work, whose borders are known, over `count` numbers of micro-batches, which

@@ -208,8 +208,20 @@ INLINED void take_lanes(CutSearch *self, const Step *first, int32_t count) {
     for (int32_t q = first->stage == self->stages - 1 ? places : 0; q <= places; q++) {
         const int32_t *across = q > 0 ? &tables->across[(q - 1) * longest] : NULL;
         Lanes least = {from[q], from[q], from[q], from[q]};
+        bool is_scarce = false; /* memory, for stages that end here */
+        for (int32_t l = 0; l < CUT_LANES && tables->first_places; l++)
+            is_scarce |= cut_first_place(tables, steps[l]->width, q) > 0;
         for (int32_t k = 0; k < longest && k < q; k++) {
             Lanes here = (k < longest - 1 ? before[q - 1 - k] : any[q - longest]) + sums[q] - sets[across[k]];
+            for (int32_t l = 0; l < CUT_LANES && is_scarce; l++) {
+                int32_t first_place = cut_first_place(tables, steps[l]->width, q), last = q - 1 - k;
+                if (first_place == 0) continue;
+                double lowest_fit = INFINITY; /* of the places from which the stage fits */
+                for (int32_t p = k < longest - 1 || first_place > last ? last : first_place;
+                     p >= first_place && p <= last; p++)
+                    lowest_fit = smaller(lowest_fit, before[p][l]);
+                here[l] = lowest_fit + sums[q][l] - sets[across[k]][l];
+            }
             least = SMALLER_LANES(least, here);
         }
         for (int32_t l = 0; l < count; l++) to[l][q] = smaller(to[l][q], least[l]);

@@ -57,6 +57,8 @@ typedef struct CutWork {
     const int32_t *widths;       /* [width * type_count + type] devices of a stage */
     const ClassSeconds *seconds; /* [class * width_count + width] */
     const Placed *placed;
+    const double *memory; /* [width] bytes of a stage's devices that plans may fill; NULL: any */
+    bool offloads_optimizer;
 } CutWork;
 
 /* Tables of a work; in an arena, with that. */
@@ -95,7 +97,14 @@ struct CutTables {
     int32_t *unplaced;  /* [class]: how many may be on any stage */
     int32_t *divisible; /* [class]: how many of these a border may divide */
     ClassSeconds *all;  /* [width]: of all that is placed, or unplaced */
+    /* [width * (places + 1) + q] the first place of a stage up to place q - 1 whose weights fit; NULL: 0 */
+    int32_t *first_places;
 };
+
+/* Returns the first place of a stage of a width that ends before place q. */
+static inline int32_t cut_first_place(const CutTables *tables, int32_t width, int32_t q) {
+    return tables->first_places ? tables->first_places[width * (tables->work->places + 1) + q] : 0;
+}
 
 /* Adds seconds of every pass and order. */
 void class_seconds_add(ClassSeconds *sum, const ClassSeconds *seconds);

@@ -78,6 +78,37 @@ static void find_place_sets(Filler *self) {
     }
 }
 
+/* Finds the first places of stages whose weights fit. A stage of the places p .. q - 1 keeps what begins in
+ * it, but for what a border at q or later may divide. */
+static AmStatus find_first_places(CutTables *tables, Arena *arena, AmError *error) {
+    const CutWork *work = tables->work;
+    int32_t row = work->places + 1;
+    double *before = ARENA_ARRAY(arena, double, row + 1); /* [p] of items that begin before place p */
+    double *inside = ARENA_ARRAY(arena, double, row + 1); /* [q] of items that end before place q */
+    int32_t *first = ARENA_ARRAY(arena, int32_t, work->width_count * row);
+    if (arena->failed) return am_fail_memory(error, row);
+    for (int32_t k = 0; k < work->placed_count; k++) {
+        const Placed *placed = &work->placed[k];
+        if (placed->kept.end >= work->places) continue;
+        double bytes = placed->kept_bytes[0] + (work->offloads_optimizer ? 0 : placed->kept_bytes[1]);
+        before[placed->kept.first + 1] += bytes;
+        inside[placed->kept.end + 1] += bytes;
+    }
+    for (int32_t p = 1; p < row; p++) {
+        before[p] += before[p - 1];
+        inside[p] += inside[p - 1];
+    }
+    for (int32_t w = 0; w < work->width_count; w++)
+        for (int32_t q = 1; q < row; q++) {
+            int32_t *p = &first[w * row + q];
+            *p = first[w * row + q - 1];
+            while (*p < q && inside[q] - before[*p] > work->memory[w]) (*p)++;
+        }
+    for (int32_t k = 0; k < work->width_count * row && !tables->first_places; k++)
+        if (first[k] > 0) tables->first_places = first;
+    return AM_OK;
+}
+
 void class_seconds_add(ClassSeconds *sum, const ClassSeconds *seconds) {
     for (int32_t pass = 0; pass < PATH_PASSES; pass++)
         for (int32_t order = 0; order < BOUND_ORDERS; order++)
@@ -101,6 +132,7 @@ AmStatus cut_tables_create(CutTables **created, Arena *arena, const CutWork *wor
     if (arena->failed) return am_fail_memory(error, work->places);
     for (int32_t k = 0; k < filler.slot_count; k++) filler.slots[k] = -1;
     find_place_sets(&filler);
+    if (work->memory) TRY(find_first_places(tables, arena, error));
     int32_t widths = work->width_count;
     tables->seconds = ARENA_ARRAY(arena, ClassSeconds, tables->set_count * widths + 1);
     tables->all = ARENA_ARRAY(arena, ClassSeconds, widths + 1);

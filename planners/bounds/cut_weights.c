@@ -99,7 +99,7 @@ static double find_first(CutSearch *self, const Step *step, int32_t end, int32_t
     double least = from[end];
     *first = end;
     cut_path_sum(self, step);
-    for (int32_t p = 0; p < end; p++) {
+    for (int32_t p = cut_first_place(tables, step->width, end); p < end; p++) {
         int32_t k = end - 1 - p < longest ? end - 1 - p : longest - 1;
         double cost =
             from[p] + sums[end] - sums[p] - self->scratch.of_sets[tables->across[(end - 1) * longest + k]];

@@ -50,6 +50,10 @@ static void place_group(BoundGroups *self, const int32_t *items, int32_t count) 
     for (int32_t k = 0; k < count; k++) {
         const BoundItem *item = &self->work.items[items[k]];
         if (item->first < 0) continue;
+        if (item->kept_bytes[0] + item->kept_bytes[1] > 0) {
+            placed.kept = (BorderInterval){item->first, item->end};
+            for (int32_t of = 0; of < 2; of++) placed.kept_bytes[of] = item->kept_bytes[of];
+        }
         if (item->first < placed.borders.first) placed.borders.first = item->first;
         if (item->end > placed.borders.end) placed.borders.end = item->end;
         placed.is_placed |= !(is_group && item->is_backward);

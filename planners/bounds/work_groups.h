@@ -38,6 +38,8 @@ typedef struct Placed {
     int32_t class;
     BorderInterval borders; /* first < 0: unknown, and so is its place */
     bool is_placed;         /* on the stage of borders.first, unless a border of `borders` divides stages */
+    double kept_bytes[2];   /* as in BoundItem */
+    BorderInterval kept;    /* of the forward product, whose stage keeps them */
 } Placed;
 
 typedef struct BoundGroups {

@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "cost/relaxation/fusion_groups.h"
+#include "cost/relaxation/graph_parts.h"
 #include "cost/relaxation/sharding_graph.h"
 #include "ir/analysis/flops.h"
 #include "ir/dataflow.h"
@@ -316,6 +317,37 @@ static AmStatus place_sums(WorkFinder *self, AmError *error) {
     return AM_OK;
 }
 
+/* Adds up the bytes that the stage of each group keeps, at the group's forward product. A weight with other
+ * readers may be kept on another stage. */
+static AmStatus find_kept_bytes(WorkFinder *self, const ShardingGraph *model, AmError *error) {
+    BoundWork *work = self->work;
+    double *bytes = ARENA_ARRAY(self->arena, double, 2 * work->group_count + 1);
+    bool *is_shared = ARENA_ARRAY(self->arena, bool, work->group_count + 1);
+    if (self->arena->failed) return am_fail_memory(error, work->group_count);
+    for (int32_t i = 0; i < self->context->rules->entry_count; i++)
+        for (int32_t k = 0; k < split_options_operand_count(self->split_options, i); k++) {
+            int32_t p = self->parameter_of[split_options_operand(self->split_options, i, k)];
+            bool is_other = p >= 0 && self->group_of[p] >= 0 && self->roles->phases[i] == IR_PHASE_FORWARD &&
+                            !is_product(self, i);
+            if (is_other) is_shared[self->group_of[p]] = true;
+        }
+    for (int32_t p = 0; p < self->roles->parameter_count; p++) {
+        const IrParameter *parameter = &self->roles->parameters[p];
+        bool is_weight = parameter->role == IR_ROLE_WEIGHT;
+        int32_t weight = is_weight ? p : self->weight[parameter->instruction];
+        if (weight < 0 || self->group_of[weight] < 0) continue;
+        if (!is_weight && !model->parts->is_optimizer[parameter->instruction]) continue;
+        bytes[2 * self->group_of[weight] + !is_weight] += model->parts->kept_bytes[parameter->instruction];
+    }
+    for (int32_t k = 0; k < work->item_count; k++) {
+        BoundItem *item = &work->items[k];
+        if (item->group < 0 || item->is_backward || item->work.unit == OPERATOR_VECTOR) continue;
+        for (int32_t of = 0; of < 2 && !is_shared[item->group]; of++)
+            item->kept_bytes[of] = bytes[2 * item->group + of];
+    }
+    return AM_OK;
+}
+
 /* Lists the items. The forward spine ends where the backward spine begins: with the operands of its
  * first product. */
 static void find_items(WorkFinder *self, const ShardingGraph *model) {
@@ -380,6 +412,7 @@ AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanC
     find_weights(&self);
     TRY(find_groups(&self, error));
     find_items(&self, model);
+    TRY(find_kept_bytes(&self, model, error));
     TRY(place_sums(&self, error));
     return arena->failed ? am_fail_memory(error, count) : bound_work_find_borders(work, error);
 }

@@ -42,6 +42,7 @@ typedef struct BoundItem {
     double *type_seconds; /* [type] `seconds` on each of several types; NULL: on one */
     double launches;      /* in `seconds`: each device of a stage has them in each micro-batch */
     double sum_bytes;     /* of its result, if that is a weight's gradient summed over the batch */
+    double kept_bytes[2]; /* of a group's weight, and of its optimizer state, at the forward product */
     int32_t group;        /* or -1 */
     bool is_backward;
     BoundOrder order;
