@@ -25,9 +25,10 @@ TYPES = {"H100": (80 * GB, 3350e9, 67e12, 990e12), "A100": (40 * GB, 1555e9, 19.
 FILE_LIMIT = 0.005
 
 
-def write_cluster(path, servers):
-    types = {name: {"memory_bytes": TYPES[name][0], "memory_bytes_per_second": TYPES[name][1],
-                    "flops_per_second": {"f32": TYPES[name][2], "f16": TYPES[name][3]}, "kernel_launch_seconds": 4e-6}
+def write_cluster(path, servers, slower=1):
+    types = {name: {"memory_bytes": TYPES[name][0], "memory_bytes_per_second": TYPES[name][1] / slower,
+                    "flops_per_second": {"f32": TYPES[name][2] / slower, "f16": TYPES[name][3] / slower},
+                    "kernel_launch_seconds": 4e-6}
              for name in sorted(TYPES) if any(name == used for used, _ in servers)}
     rows = [{"device_type": name, "devices": count, **({"link": "inside"} if count > 1 else {})}
             for name, count in servers]
@@ -58,6 +59,8 @@ def main():
     parser.add_argument("--files", type=int, default=3, help="orders of the cluster file for the default search")
     parser.add_argument("--orders", type=int, default=0,
                         help="search only so many orders by --keep-order, drawn at random (0: all)")
+    parser.add_argument("--slower", type=float, default=1,
+                        help="factor of all seconds of computing, for models that launches would dominate")
     parser.add_argument("--limit", type=float, default=0.01, help="allowed excess over the best order")
     parser.add_argument("options", nargs="*", help="further options of search, after --")
     arguments = parser.parse_args()
@@ -68,9 +71,10 @@ def main():
         cluster = os.path.join(folder, "mixed.json")
         for model in arguments.models.split(","):
             files = [tuple(servers)] + random.Random(1).sample(orders, min(len(orders), arguments.files - 1))
-            found = [search(arguments, model, write_cluster(cluster, order)) for order in files]
+            found = [search(arguments, model, write_cluster(cluster, order, arguments.slower)) for order in files]
             tried = random.Random(2).sample(orders, min(len(orders), arguments.orders)) if arguments.orders else orders
-            kept = {order: search(arguments, model, write_cluster(cluster, order), "--keep-order") for order in tried}
+            kept = {order: search(arguments, model, write_cluster(cluster, order, arguments.slower), "--keep-order")
+                    for order in tried}
             best = min(kept, key=kept.get)
             spread, excess = max(found) / min(found) - 1, max(found) / kept[best] - 1
             failed |= spread > FILE_LIMIT or excess > arguments.limit

@@ -20,6 +20,7 @@
 #include "planners/bounds/bound_launches.h"
 #include "planners/bounds/bound_mixed.h"
 #include "planners/bounds/bound_of_work.h"
+#include "planners/bounds/bound_pipelines.h"
 #include "planners/bounds/work_items.h"
 
 enum { SWEEPS = 40, MODEL_GAP_SWEEPS = 400, MOST_MESHES = 64, MOST_WEIGHTS = 8, FIRST_WEIGHTS = 2 };
@@ -206,10 +207,13 @@ static AmStatus bound_own(GraphBound *self, Arena *arena, const Plan *plan, Plan
 static AmStatus bound_without_model(PlanBound *bound, const GraphBound *self, const BoundMeshes *meshes,
                                     const Plan *plan, AmError *error) {
     const BoundMixedSpace space = {self->context, self->cluster, meshes, self->stop, false};
+    const PlanContext *primary = plan_context_primary(self->context);
     double seconds;
     bool holds;
-    TRY(plan_bound_of_work(bound, plan_context_primary(self->context), self->cluster, error));
+    TRY(plan_bound_of_work(bound, primary, self->cluster, error));
     if (!cluster_is_mixed(self->cluster) || isnan(bound->seconds)) return AM_OK;
+    TRY(plan_bound_alone(&seconds, primary, self->cluster, plan->micro_batches, error));
+    bound->seconds = fmax(bound->seconds, seconds);
     TRY(bound_mixed_holds(&holds, &space, &meshes->of[self->own], plan, error));
     if (!holds) return AM_OK;
     TRY(plan_bound_mixed(&seconds, &space, error));

@@ -19,10 +19,11 @@
  *
  * Which one wins:
  *
- *   one stage     plan_bound_find()        max(graph, launches); without a graph max(work, mixed, launches)
- *   any stages    plan_bound_pipelines()   max(work, launches, min(pipelines, max(work on one stage, any M or
- *                                          mixed)))
+ *   one stage     plan_bound_find()        max(graph, launches); else max(work, alone, mixed, launches)
+ *   any stages    plan_bound_pipelines()   max(work, launches, min(pipelines, max(alone, any M or mixed)))
  *   quickly       plan_bound_quickly()     max(work, launches)
+ *
+ * "alone" is the work on one stage with the launches of each device, plan_bound_alone().
  *
  * A search reports at most the step of its own plan. The gap of a plan is its simulated step over the bound,
  * less 1. The model gap is its C + X over the bound of C + X on its mesh, less 1.

@@ -436,3 +436,22 @@ fail:
     arena_free(&arena);
     return status;
 }
+
+AmStatus plan_bound_alone(double *seconds, const PlanContext *primary, const Cluster *cluster,
+                          int32_t micro_batches, AmError *error) {
+    Arena arena = {0};
+    BoundWork work = {0};
+    PipelineBound found = {0};
+    const BoundSpace space = {.most_stages = 1};
+    const BoundLaunches launches = {0};
+    bool known;
+    AmStatus status;
+    *seconds = 0;
+    TRY_OR_FAIL(find_work(&work, &known, &arena, primary, cluster, error));
+    if (known)
+        TRY_OR_FAIL(plan_bound_items(&found, &work, cluster, &space, &launches, &micro_batches, 1, error));
+    *seconds = found.one_stage;
+fail:
+    arena_free(&arena);
+    return status;
+}

@@ -64,4 +64,9 @@ AmStatus plan_bound_items(PipelineBound *bound, const BoundWork *work, const Clu
                           const BoundSpace *space, const BoundLaunches *launches,
                           const int32_t *micro_batches, int32_t count, AmError *error);
 
+/* Finds a bound of one-stage plans by their work and by the launches of each device, with any shares; 0
+ * without a claim. */
+AmStatus plan_bound_alone(double *seconds, const PlanContext *primary, const Cluster *cluster,
+                          int32_t micro_batches, AmError *error);
+
 #endif

@@ -7,6 +7,7 @@
 #include "cost/simulate/simulate.h"
 #include "planners/bounds/bound_mixed.h"
 #include "planners/bounds/bound_of_work.h"
+#include "planners/bounds/bound_pipelines.h"
 #include "planners/single_stage/searchers.h"
 #include "tests/support/sample.h"
 
@@ -19,7 +20,7 @@ typedef struct MixedCase {
     const char *axes;
     Mesh mesh;
     int32_t devices[MOST_DEVICES];
-    double bound, of_orders, of_work, least; /* seconds; the least of all plans */
+    double bound, of_orders, of_work, of_launches, least; /* seconds; the least of all plans */
     int32_t fitting;
 } MixedCase;
 
@@ -88,6 +89,9 @@ static void check_plan(MixedCase *self, const Plan *plan, const char *what) {
     self->least = fmin(self->least, simulation->step_seconds);
     if (self->bound > simulation->step_seconds * (1 + 1e-6))
         fail_msg("%s takes %g s, the bound is %g s", what, simulation->step_seconds, self->bound);
+    if (self->of_launches > simulation->step_seconds * (1 + 1e-6))
+        fail_msg("%s takes %g s, the bound with launches is %g s", what, simulation->step_seconds,
+                 self->of_launches);
     if (self->of_orders > simulation->step_seconds * (1 + 1e-6))
         fail_msg("%s takes %g s, the bound of all orders is %g s", what, simulation->step_seconds,
                  self->of_orders);
@@ -179,6 +183,7 @@ static void check_case(int32_t number, MixedCase *self) {
         AM_OK);
     assert_int_equal(plan_bound_of_work(&work, self->context, self->cluster, &error), AM_OK);
     self->of_work = work.seconds;
+    assert_int_equal(plan_bound_alone(&self->of_launches, self->context, self->cluster, 1, &error), AM_OK);
     const SearchRequest request = {.space.mesh = self->axes, .constraints.memory_fraction = 0.9};
     const SearchScope scope = {.request = &request, .searcher = SEARCHER_EXHAUSTIVE, .skip_bound = true};
     if (single_stage_search(&best, &self->arena, self->context, self->cluster, &scope, &error) != AM_OK)
@@ -189,7 +194,8 @@ static void check_case(int32_t number, MixedCase *self) {
 
 static void test_no_plan_is_below(void **state) {
     (void)state;
-    int32_t cases = sample_of(48, 8), above_work = 0, orders_above_work = 0, near = 0;
+    int32_t cases = sample_of(48, 8), above_work = 0, orders_above_work = 0, launches_above_work = 0,
+            near = 0;
     for (int32_t number = 0; number < cases; number++) {
         MixedCase self;
         check_case(number, &self);
@@ -198,12 +204,14 @@ static void test_no_plan_is_below(void **state) {
                    self.bound, self.of_orders, self.least, self.fitting);
         above_work += self.bound > 1.1 * self.of_work;
         orders_above_work += self.of_orders > 1.1 * self.of_work;
+        launches_above_work += self.of_launches > 1.1 * self.of_work;
         near += isfinite(self.least) && fmax(self.bound, self.of_work) > 0.7 * self.least;
         cluster_free(self.cluster);
         plan_context_free(self.context);
         arena_free(&self.arena);
     }
     assert_true(above_work > sample_of(6, 1));
+    assert_true(launches_above_work > sample_of(4, 0));
     assert_true(orders_above_work > sample_of(4, 0));
     assert_true(near >= sample_of(12, 0));
 }
