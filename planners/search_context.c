@@ -108,19 +108,10 @@ static Plan *rival_of(const SearchResult *result) {
     return NULL;
 }
 
-/* Returns the plan from which to climb. Of plans of a sample that differ less than its error, it is the one
- * that needs the least memory: more of its changes fit. */
+/* Returns the plan from which to climb: on a sample, one that leaves memory for changes. */
 static Plan *start_of(const SearchResult *result, const SearchContext *self) {
-    const double near = 1.005;
-    const PlanCandidate *start = &result->pool.best;
-    if (!search_module_is_sample(self->primary) || start->plan != result->plan) return result->plan;
-    for (int32_t k = 0; k < POOL_STRUCTURES; k++) {
-        const PlanCandidate *other = &result->pool.structures[k];
-        bool is_near = other->plan && other->fit.needed_bytes > 0 &&
-                       other->seconds <= near * result->plan->predicted_step_seconds;
-        if (is_near && other->fit.needed_bytes < start->fit.needed_bytes) start = other;
-    }
-    return start->plan;
+    bool is_best = result->pool.best.plan == result->plan;
+    return is_best && search_module_is_sample(self->primary) ? pool_start(&result->pool) : result->plan;
 }
 
 /* Climbs from the fastest pipelines with other orders of the devices, and from the result's plan on other

@@ -137,9 +137,44 @@ static void test_structures(void **state) {
     assert_false(plan_has_same_structure(&plans[5], &recomputing));
 }
 
+/* Climbs begin at a plan that is as fast and needs less memory only where the best one leaves almost none. */
+static void test_start(void **state) {
+    (void)state;
+    const struct {
+        int64_t needed[3]; /* of 1,000 bytes; 0: unknown */
+        double seconds[3];
+        int32_t start;
+    } cases[] = {
+        {{999, 930, 900}, {100, 100.4, 100.3}, 2}, /* the least memory */
+        {{999, 930, 900}, {100, 100.4, 100.6}, 1}, /* but not at any price */
+        {{999, 930, 900}, {100, 101, 102}, 0},     /* both are slower */
+        {{999, 0, 930}, {100, 100.1, 100.2}, 2},   /* unknown is not little */
+        {{949, 930, 900}, {100, 100.4, 100.3}, 0}, /* changes fit */
+        {{0, 930, 900}, {100, 100.4, 100.3}, 0},
+    };
+    static PlanStage empty[3];
+    CandidatePool pool = {0};
+    assert_null(pool_start(&pool));
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        Plan plans[3];
+        pool = (CandidatePool){0};
+        for (int32_t k = 0; k < 3; k++) {
+            const MemoryFit fit = {.fits = true, .needed_bytes = cases[c].needed[k], .limit_bytes = 1000};
+            plans[k] = plan_of(cases[c].seconds[k]);
+            plans[k].stages = empty;
+            plans[k].stage_count = k + 1;
+            plans[k].micro_batches = 4;
+            plans[k].schedule = "1f1b";
+            pool_add(&pool, &plans[k], &fit, PLAN_ORIGIN_STAGES, NULL);
+        }
+        assert_ptr_equal(pool_start(&pool), &plans[cases[c].start]);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_order), cmocka_unit_test(test_best_of_each_part),
-                                       cmocka_unit_test(test_merge), cmocka_unit_test(test_shapes),
-                                       cmocka_unit_test(test_structures)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_order),      cmocka_unit_test(test_best_of_each_part),
+        cmocka_unit_test(test_merge),      cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_structures), cmocka_unit_test(test_start)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
