@@ -10,7 +10,7 @@ from .batches import smallest_factor
 from .mixing import local_rows, mixing_operator
 from .operators import FOLDS, SUMS, key_of
 from .resizing import Examples
-from .step_graph import Constant, depending_results, numbers, params_with_constants, users_of
+from .step_graph import Constant, depending_results, numbers, users_of
 
 
 class Groups:
@@ -43,14 +43,6 @@ class Groups:
                 raise ValueError(f"{roles[number]['path']} has rows for the examples "
                                  "(expected data with a dimension of the batch)")
         self.micro = found.resized()
-
-    def take_constants(self):
-        """Gives the micro-batch the scalars of the whole batch, such as 1 / examples, also inside of loops."""
-        for whole, micro in zip(self.whole.nodes, self.micro.nodes, strict=True):
-            micro.params = params_with_constants(whole.params, micro.params)
-            for at, (a, b) in enumerate(zip(whole.inputs, micro.inputs, strict=True)):
-                if isinstance(a, Constant) and np.shape(a.value) == np.shape(b.value):
-                    micro.inputs[at] = a
 
     def find_groups(self, rows):
         """group[k] of node k: "free" for values that every function computes itself."""
@@ -233,7 +225,6 @@ def refusal(graph, rows, data, batch):
     groups.count = smallest_factor(batch)
     try:
         groups.resize()
-        groups.take_constants()
         groups.find_groups(rows)
         groups.find_sweeps()
     except ValueError as error:

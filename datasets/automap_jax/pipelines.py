@@ -43,7 +43,7 @@ from .operators import CHEAP, HEAVY
 from .planning import STAGES as FORMAT
 from .planning import specs_of
 from .recomputation import numbered, recomputed_of, warn_of_lost
-from .step_graph import Constant, Graph, numbers, users_of
+from .step_graph import Constant, Graph, numbers, params_with_constants, users_of
 
 
 class Partition(Groups):
@@ -66,7 +66,6 @@ class Partition(Groups):
         for cut in [self.resize, *(functools.partial(trace_again, data) for data in choices)]:
             try:
                 cut()
-                self.take_constants()
                 self.find_groups(rows)
                 break
             except (TypeError, ValueError) as error:
@@ -96,11 +95,20 @@ class Partition(Groups):
                     raise ValueError("the step has other operators for other batches")
             self.is_split = [a != b for a, b in zip(self.whole.shapes, smaller.shapes, strict=True)]
             self.in_rows = {value for value, shape in enumerate(self.whole.shapes) if self.batch in shape}
+            self.take_constants()
 
         self.whole = graph({}, 0)
         firsts = self.layers.firsts(self.layers.depths)
         self.named = {firsts[number]: axis for number, axis in choices[0].items()}
         return trace_again
+
+    def take_constants(self):
+        """Gives the micro-batch, traced again, the scalars of the whole batch, such as 1 / examples, also in loops."""
+        for whole, micro in zip(self.whole.nodes, self.micro.nodes, strict=True):
+            micro.params = params_with_constants(whole.params, micro.params)
+            for at, (a, b) in enumerate(zip(whole.inputs, micro.inputs, strict=True)):
+                if isinstance(a, Constant) and np.shape(a.value) == np.shape(b.value):
+                    micro.inputs[at] = a
 
     def find_parts(self, rows, placed):
         """part[value]: where it is computed; None: wherever it is used. `placed`: rows of the document."""

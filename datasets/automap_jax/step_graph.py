@@ -177,15 +177,16 @@ def params_with_constants(whole, micro):
 
 
 def with_constants(whole, micro):
-    """The same for a parameter: a jaxpr, a tuple of them, or any other value, which stays."""
+    """The same for a parameter: a jaxpr, a tuple of them, or any other value, which stays. ValueError: the bodies have
+    different operators, so that their scalars do not correspond."""
     if type(micro) is tuple:
         return tuple(map(with_constants, whole, micro)) if len(whole) == len(micro) else micro
     jaxpr = getattr(micro, "jaxpr", micro)
     if not hasattr(jaxpr, "eqns"):
         return micro
     of_whole = getattr(whole, "jaxpr", whole)
-    if len(of_whole.eqns) != len(jaxpr.eqns):
-        return micro
+    if [a.primitive for a in of_whole.eqns] != [b.primitive for b in jaxpr.eqns]:
+        raise ValueError("the step has other operators for other batches")
     equations = []
     for a, b in zip(of_whole.eqns, jaxpr.eqns):
         atoms = [x if hasattr(x, "val") and hasattr(y, "val") and np.shape(x.val) == np.shape(y.val) else y

@@ -96,6 +96,8 @@ RUN = {
     "diagonal of all pairs": lambda p, x, y, i: -jnp.mean(jnp.diag(jax.nn.log_softmax(f(p, x) @ Y.T + y.mean()))),
     "numbered pairs": lambda p, x, y, i: -jnp.mean(
         jax.nn.log_softmax(f(p, x) @ Y.T + y.mean())[jnp.arange(len(x)), jnp.arange(len(x))]),
+    "a loop of loops": lambda p, x, y, i: jnp.mean((lax.scan(jax.checkpoint(lambda h, _: lax.scan(
+        lambda h, _: (jnp.tanh(h @ p["c"]), h.mean() / 16), h, None, 2)), f(p, x), None, 2)[0] - y) ** 2),
     "sorted features": lambda p, x, y, i: jnp.mean((jnp.sort(f(p, x), 1)[:, ::-1] - jnp.cumsum(y, 1)) ** 2),
 }  # fmt: skip
 REFUSED = {
