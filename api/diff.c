@@ -3,7 +3,6 @@
  * Each side is a plan with its document (the JSON of its file) and the cluster that this document describes.
  * The planners compare both sides (planners/explain), and the result is text or JSON.
  */
-#include <string.h>
 
 #include "api/handles.h"
 #include "planners/explain/plan_difference.h"

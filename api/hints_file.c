@@ -13,7 +13,6 @@
 #include "base/files/file_format.h"
 #include "base/files/json.h"
 #include "lowering/micro_batch/micro_batches.h"
-#include "propagation/stages/stages.h"
 
 typedef struct HintsReader {
     Arena *arena;

@@ -14,17 +14,13 @@
 
 #include "api/handles.h"
 #include "api/option_rows.h"
-#include "api/search_settings.h"
 #include "base/suggest.h"
 #include "executor/data/feed.h"
 #include "lowering/micro_batch/micro_batches.h"
 #include "planners/cut_agent/cut_agent.h"
 #include "planners/cut_agent/cut_agent_file.h"
-#include "planners/single_stage/single_stage_search.h"
 #include "propagation/groups/groups.h"
 #include "propagation/plan/pipeline_schedule.h"
-#include "propagation/propagate/propagate.h"
-#include "propagation/stages/stages.h"
 
 #define RULE_TEXT \
     { .kind = OPTION_TEXT }

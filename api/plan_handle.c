@@ -4,7 +4,6 @@
  * that system (am_plan_write_for()). Accessors return copies of facts: stages, devices, parameters with
  * their shardings, baselines. Tables for parameters are made on the first call, under a mutex.
  */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

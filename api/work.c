@@ -5,7 +5,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include "api/work.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "cost/simulate/simulate.h"
-#include "planners/targets/target_checks.h"
 
 #define MOST_STEPS   4    /* of devices and micro-batches, each twice the one before */
 #define REFINEMENTS  4    /* bisections between an infeasible and a feasible value */

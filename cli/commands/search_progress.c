@@ -3,7 +3,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include "cli/commands/search_progress.h"
 
-#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <time.h>

@@ -15,7 +15,6 @@
 
 #include <string.h>
 
-#include "base/integers.h"
 #include "ir/analysis/loops.h"
 #include "lowering/interleave/interleave.h"
 #include "lowering/program/program_edit.h"

@@ -8,7 +8,6 @@
  * are those of sharding_graph_cost() on the unfolded graph, each resharding paid once; the operators of a
  * class change together.
  */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

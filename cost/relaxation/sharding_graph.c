@@ -7,7 +7,6 @@
  */
 #include "cost/relaxation/node_costs.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "ir/analysis/loops.h"

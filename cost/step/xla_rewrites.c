@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "base/integers.h"
 #include "cost/step/xla_graph.h"
 #include "ir/module.h"
 #include "lowering/program/program_edit.h"

@@ -8,7 +8,6 @@
 #include "executor/actors/actor_graph.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/system/process.h"
 

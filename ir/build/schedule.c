@@ -5,8 +5,6 @@
  */
 #include "ir/build/schedule.h"
 
-#include <string.h>
-
 bool ir_schedule_index(IrSchedule *schedule, const Hlo__HloModuleProto *module, Arena *arena) {
     *schedule = (IrSchedule){0};
     if (module->schedule == NULL || module->schedule->n_sequences == 0) return true;

@@ -5,7 +5,6 @@
  * computation takes the order of its schedule. Other computations are sorted; the file's order
  * breaks ties.
  */
-#include <string.h>
 
 #include "ir/build/schedule.h"
 #include "ir/text/hlo_text.h"

@@ -6,7 +6,6 @@
  * is counted, not recursed into.
  */
 #include <ctype.h>
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/files/json.h"
 #include "base/hash.h"
 #include "base/lower_bound.h"
 #include "ir/dataflow.h"

@@ -8,7 +8,6 @@
 
 #include "base/files/json.h"
 #include "lowering/micro_batch/micro_batches.h"
-#include "lowering/plan_file/plan_parts.h"
 #include "lowering/plan_file/plan_reader.h"
 #include "lowering/plan_file/stage_switches.h"
 #include "propagation/stages/stages.h"

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/compare.h"
-#include "lowering/plan_file/plan_parts.h"
 #include "planners/explain/explain_parts.h"
 #include "planners/layers/recompute_levels.h"
 

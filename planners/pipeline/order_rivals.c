@@ -3,7 +3,6 @@
  */
 #include "planners/pipeline/order_rivals.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "planners/pipeline/device_orders.h"

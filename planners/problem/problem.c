@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "base/system/clock.h"
 #include "base/system/parallel.h"
 #include "cost/simulate/simulate.h"
 #include "cost/step/price.h"

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "planners/rl/trained_agent.h"
 #include "planners/single_stage/assignment_policy.h"
 
 #define UNTRAINED             "untrained"

@@ -3,7 +3,6 @@
  */
 #include "planners/targets/target.h"
 
-#include "base/text.h"
 #include "ir/module.h"
 #include "lowering/micro_batch/micro_batches.h"
 

@@ -10,7 +10,6 @@
  */
 #include "propagation/propagate/sharded_module.h"
 #include "ir/encodings.h"
-#include "propagation/propagate/propagate.h"
 
 #include <string.h>
 

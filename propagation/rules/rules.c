@@ -8,8 +8,6 @@
  */
 #include "propagation/rules/rules.h"
 
-#include <string.h>
-
 #include "propagation/rules/rules_builder.h"
 #include "propagation/rules/rules_values.h"
 #include "propagation/rules/rules_warnings.h"

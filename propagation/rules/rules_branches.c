@@ -6,7 +6,6 @@
  * ranks take the same branch, since the selector is whole, so collectives inside
  * meet. A branch that serves elsewhere too stays whole, with its conditional.
  */
-#include <string.h>
 
 #include "propagation/rules/rules_values.h"
 

@@ -4,8 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/float_format.h"
-
 void reduction_encode(char bytes[16], Dtype type, double value) {
     memset(bytes, 0, 16);
     float single = (float)value;

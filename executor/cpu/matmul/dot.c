@@ -16,7 +16,6 @@
 #include <string.h>
 
 #include "executor/array/scalar64.h"
-#include "executor/array/strided.h"
 #include "executor/cpu/cpu.h"
 #include "executor/cpu/divide.h"
 #include "executor/cpu/matmul/dot_plan.h"

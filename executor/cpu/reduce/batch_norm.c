@@ -16,7 +16,6 @@
 #include <string.h>
 
 #include "executor/array/scalar64.h"
-#include "executor/array/strided.h"
 #include "executor/batch_norm_form.h"
 #include "executor/cpu/cpu.h"
 #include "executor/cpu/team.h"
