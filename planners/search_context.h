@@ -16,9 +16,8 @@ typedef struct SearchContext {
     SearchBudget budget;   /* no cap: the rounds of the default budget */
     bool has_floor;        /* the plans that every budget has are among the candidates */
     int64_t most_climbed;  /* plans that a climb prices; 0: the budget alone limits it */
-    double
-        enough_seconds; /* a baseline that fits and takes at most as long ends their pricing; 0: none does */
-    PlanClimb climb;    /* of all rounds, so that no plan is priced twice */
+    double enough_seconds; /* a baseline that fits and is as fast ends their pricing; 0: none does */
+    PlanClimb climb;       /* of all rounds, so that no plan is priced twice */
 } SearchContext;
 
 /* Starts the clock of a search that adds to the result. The caller closes the climb. */
@@ -30,12 +29,6 @@ void search_spend(SearchContext *self, const SearchResult *found);
 
 /* Returns the error of a part of a search; AM_OK if it has a plan, or has none because nothing fits. */
 AmStatus search_check_part(AmStatus status, const AmError *failure, AmError *error);
-/* Empties a result: no plans, no baselines, and an unknown model gap. */
-void search_result_clear(SearchResult *result);
-/* Adds the candidates, the baselines and the counts of a part to a result. */
-void search_result_merge(SearchResult *result, const SearchResult *found);
-/* Adds a plan that fits to the result, and takes it if it is the best. */
-void search_result_add(SearchResult *result, Plan *plan, PlanOrigin origin, const char *note);
 
 /* Adds the end of a climb from the result's plan over single changes; with `has_rival` also from the fastest
  * plan with another number of stages or micro-batches, if it is nearly as fast. */

@@ -61,7 +61,13 @@ typedef struct SearchResult {
     const struct PaperReport *paper; /* OBJECTIVE_PAPER, else NULL */
 } SearchResult;
 
+/* Empties a result: no plans, no baselines, and an unknown model gap. */
+void search_result_clear(SearchResult *result);
 /* Sets `plan`, `nearest` and `nearest_fit` by the pool. */
 void search_result_choose(SearchResult *result);
+/* Adds a plan that fits to the result, and takes it if it is the best. */
+void search_result_add(SearchResult *result, Plan *plan, PlanOrigin origin, const char *note);
+/* Adds the candidates, the baselines and the counts of a part to a result. */
+void search_result_merge(SearchResult *result, const SearchResult *found);
 
 #endif
