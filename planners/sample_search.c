@@ -331,7 +331,7 @@ AmStatus sample_search(SearchContext *self, bool *is_done, AmError *error) {
     double far = known->form_has_pipelines ? SKIP_FORM_BESIDE_PIPELINES_ABOVE : SKIP_FORM_ABOVE;
     if (seconds > 0 && known->form_is_split && !self->primary->layer_map)
         TRY(compare_forms(self, self->primary, self->scope, SKIP_LOOPS_ABOVE * seconds, error));
-    bool is_sample = self->primary->primary || search_module_is_sample(self->primary);
+    bool is_sample = self->primary->primary || ir_is_sample(self->primary->canonical);
     if (is_sample || !sample_is_allowed(self->scope, self->primary) || !sample_is_wanted(self->primary))
         return AM_OK;
     TRY(plan_sample_make(&sample, self->primary, error));

@@ -65,7 +65,7 @@ typedef struct StageBaselines {
 static double far_seconds(const StageBaselines *self) {
     const PlanCandidate *candidate = &self->result->pool.best;
     double best = self->search->enough_seconds;
-    if (best == 0 && search_module_is_sample(self->search->primary) && candidate->plan && candidate->fit.fits)
+    if (best == 0 && ir_is_sample(self->search->primary->canonical) && candidate->plan && candidate->fit.fits)
         best = candidate->seconds;
     return FAR_FROM_BEST * best;
 }

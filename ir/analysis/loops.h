@@ -51,7 +51,7 @@ static inline int32_t ir_layers_of(const IrModule *module, int32_t instruction) 
     const int32_t *layers = module->loops ? module->loops->layers : NULL;
     return layers && instruction >= 0 ? layers[instruction] : 1;
 }
-/* Returns whether the module is a sample of layers. */
+/* Returns whether the module is a sample of the layers of another one. */
 static inline bool ir_is_sample(const IrModule *module) {
     return module->loops && module->loops->layers;
 }

@@ -51,10 +51,6 @@ bool search_module_is_large(const PlanContext *primary) {
     return ir_represented(primary->canonical) > MOST_INSTRUCTIONS;
 }
 
-bool search_module_is_sample(const PlanContext *primary) {
-    return ir_is_sample(primary->canonical);
-}
-
 bool search_has_stages(const SearchScope *scope) {
     return scope->kind == SPACE_PIPELINE || search_spans_stages(scope) || search_is_pipeline_baseline(scope);
 }

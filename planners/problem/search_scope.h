@@ -215,8 +215,6 @@ bool search_is_recomputed_baseline(const SearchScope *scope);
 bool search_spans_stages(const SearchScope *scope);
 /* Returns whether the simulation of a pipeline of the module takes more than some ten milliseconds. */
 bool search_module_is_large(const PlanContext *primary);
-/* Returns whether the module is a sample of the layers of another one. */
-bool search_module_is_sample(const PlanContext *primary);
 /* Returns whether plans of a search may have several stages. */
 bool search_has_stages(const SearchScope *scope);
 
