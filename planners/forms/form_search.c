@@ -87,7 +87,7 @@ static AmStatus search_form(FormSearch *self, const ModuleForm *form, const Sear
 
 /* Returns whether a pipeline is about as fast as the plan. */
 static bool has_pipelines(const SearchResult *result) {
-    const double near = 1.25;
+    const double near = 1.25; /* times the best step */
     for (int32_t k = 0; k < POOL_SHAPES; k++) {
         const Plan *plan = result->pool.shapes[k].plan;
         bool is_pipeline = plan && plan->stage_count > 1;

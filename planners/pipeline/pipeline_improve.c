@@ -265,7 +265,7 @@ static const PipelineCandidate *best_of_kind(const PipelineCandidates *self, boo
 }
 
 static bool is_near_best(const PipelineCandidates *self, const PipelineCandidate *candidate) {
-    const double near = 1.15;
+    const double near = 1.15; /* times the best step */
     return candidate && candidate->seconds < near * self->best->seconds;
 }
 

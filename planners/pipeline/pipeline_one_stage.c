@@ -54,7 +54,7 @@ static int32_t list_singles(const PipelineCandidates *self, PipelineLayout *foun
 
 AmStatus pipeline_one_stage_price(PipelineCandidates *self, AmError *error) {
     enum { MOST = 4 };
-    const double near = 1.1;
+    const double near = 1.1; /* times the best step */
     if (self->plans.scope->micro_batches > 1 || !search_module_is_large(self->plans.primary) || !self->model)
         return AM_OK;
     if (!degrees_allow_stages(&self->plans.scope->request->constraints.degrees, 1)) return AM_OK;

@@ -1,5 +1,9 @@
-/* The search over hybrid plans: stages, their devices and meshes, cuts, micro-batches, schedule,
- * recomputation and ZeRO. */
+/* The search over pipelines, with one-stage plans in addition.
+ *
+ * Plans are simulated in this order: the given plan; a first plan of a large module; the best pipelines by
+ * tables of stages (stage_dp.h), even ones and those of the cut agent among them; pipelines with more
+ * recomputation, moved cuts and other schedules; local changes of the best; at last one-stage plans.
+ */
 #include "planners/pipeline/pipeline_search.h"
 
 #include <math.h>
@@ -138,7 +142,7 @@ static AmStatus list_even(PipelineEven even[2 * MOST_EVEN], int32_t most, int32_
  * those that are slower than the best plan by more than the tables' error. */
 static AmStatus price_even(PipelineCandidates *self, const Found *found, int64_t most, int32_t *count,
                            AmError *error) {
-    const double near = 1.3;
+    const double near = 1.3; /* times the best step by the tables */
     PipelineEven even[2 * MOST_EVEN];
     int32_t listed;
     TRY(list_even(even, most < MOST_EVEN ? (int32_t)most : MOST_EVEN, &listed, self, error));
@@ -419,7 +423,6 @@ static AmStatus search_candidates(PipelineCandidates *self, SearchResult *result
                    self->budget.is_cut ? BUDGET_CUT_TEXT : "no hybrid plan fits by the tables of its layers");
 }
 
-/* Checks options that fix axis priorities of one stage on one mesh, which pipelines do not have. */
 AmStatus pipeline_check_options(const SearchScope *scope, AmError *error) {
     const SearchRequest *request = scope->request;
     bool is_agent = scope->searcher == SEARCHER_AGENT;

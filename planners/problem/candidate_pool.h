@@ -1,9 +1,11 @@
 /* Candidates: the plans that the parts of a search have simulated, and which of them is best.
  *
- * Every part adds its plans to a pool. The pool keeps the best candidate of each part and the best of
- * all. One comparison orders them: a plan that fits is better than one that does not; of plans that fit,
- * the one with the shorter step; of plans that do not, the one that needs the smaller fraction of a
- * device's memory. At a tie the candidate that was added first stays.
+ * Every part adds its plans to a pool. One comparison orders them: a plan that fits is better than one that
+ * does not; of plans that fit, the one with the shorter step; of plans that do not, the one that needs the
+ * smaller fraction of a device's memory. At a tie the candidate that was added first stays.
+ *
+ * The pool keeps the best candidate of all and of each part, and the fastest ones for further work: for each
+ * target (exports), of each shape and order of devices (climbs), and of each structure (measurements).
  */
 #ifndef PLANNERS_PROBLEM_CANDIDATE_POOL_H
 #define PLANNERS_PROBLEM_CANDIDATE_POOL_H

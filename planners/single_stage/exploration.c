@@ -341,7 +341,7 @@ static AmStatus price_episode(SingleStageSearch *self, int32_t promising, AmErro
 /* Climbs on the meshes whose best plans are near the best one of all, as far as spaces that are exhausted, or
  * searched in vain, leave evaluations. */
 static AmStatus polish_others(SingleStageSearch *self, AmError *error) {
-    const double near = 1.1;
+    const double near = 1.1; /* times the best score */
     single_stage_sort(self);
     double most = near * plan_price_score(&self->problems[0]->best.price);
     for (int32_t k = 0; k < self->problem_count && !self->budget.is_cut; k++) {

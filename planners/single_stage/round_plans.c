@@ -80,7 +80,7 @@ static AmStatus add_start(OverrideStart *starts, int32_t *count, SingleStageSear
  * one of its mesh, and the best ones of other meshes, where they take little longer. */
 static AmStatus list_starts(OverrideStart *starts, int32_t *count, int32_t most, SingleStageSearch *self,
                             AmError *error) {
-    const double near = 1.01, near_of_mesh = 1.002;
+    const double near = 1.01, near_of_mesh = 1.002; /* times the best step */
     StageProblem *best = self->problems[0];
     const double seconds = best->best.price.seconds;
     AxisPlan fastest[2];
