@@ -25,8 +25,6 @@ AmStatus measure_check_cluster(const Cluster *cluster, AmError *error) {
                    "cluster %s: --measure runs plans on this machine (expected host:N)", cluster->name);
 }
 
-/* ---- candidates ---- */
-
 /* ---- runs ---- */
 
 /* Runs a plan; a failure of the run itself is its result. */

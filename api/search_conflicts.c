@@ -135,6 +135,31 @@ static const char *print_number(char *buffer, size_t size, int64_t number) {
     return number > 0 ? buffer : "auto";
 }
 
+/* Sets the traits of the goal and of the method, each with its option and value. */
+static void find_method(Trait *of, const SearchScope *search, const AmOptions *options) {
+    const char *searcher = searcher_name(search->searcher);
+    bool is_paper = search->request->objective == OBJECTIVE_PAPER;
+    of[PAPER] = trait_if(is_paper, "--objective", "paper");
+    of[NOT_PAPER] = trait_if(!is_paper, "--objective", search_objective_name(search->request->objective));
+    of[COST] = trait_if(search->request->objective == OBJECTIVE_COST, "--objective", "cost");
+    of[PARETO] = trait_if(option_has(options, "pareto"), "--pareto", NULL);
+
+    of[ONE_BASELINE] = given(options, "baseline", "--baseline");
+    of[OTHER_SEARCHER] = trait_if(search->searcher != SEARCHER_BASELINE, "--searcher", searcher);
+    of[NOT_DQN] = trait_if(search->searcher != SEARCHER_DQN, "--searcher", searcher);
+    of[NO_POLICY] = trait_if(search->searcher != SEARCHER_DQN && search->searcher != SEARCHER_AUTO,
+                             "--searcher", searcher);
+    of[EXHAUSTIVE] = trait_if(search->searcher == SEARCHER_EXHAUSTIVE, "--searcher", searcher);
+    of[RANDOM] = trait_if(search->searcher == SEARCHER_RANDOM, "--searcher", searcher);
+    of[EVALUATIONS] = given(options, "evaluations", "--evaluations");
+    of[DEVICE] = given(options, "device", "--device");
+    of[POLICY] = given(options, "policy", "--policy");
+    of[LEARNER] = given(options, "learner", "--learner");
+    of[AGENT] = given(options, "agent", "--agent");
+    of[MEASURE] = trait_if(search->request->measures > 0, "--measure", option_text(options, "measure"));
+    of[INIT_PLAN] = given(options, "init-plan", "--init-plan");
+}
+
 /* Sets the traits of the plans, each with its option and value. */
 static void find_plans(Traits *traits, const SearchSettings *settings, const AmOptions *options) {
     const SearchScope *search = &settings->scope;
@@ -192,32 +217,7 @@ static void find_plans(Traits *traits, const SearchSettings *settings, const AmO
 
 AmStatus search_conflicts_check(const SearchSettings *settings, const AmOptions *options, AmError *error) {
     Traits traits = {.pin_file = ""};
-    /* Sets the traits of the goal and of the method, each with its option and value. */
-    const char *searcher = searcher_name(settings->scope.searcher);
-    bool is_paper = settings->scope.request->objective == OBJECTIVE_PAPER;
-    traits.of[PAPER] = trait_if(is_paper, "--objective", "paper");
-    traits.of[NOT_PAPER] =
-        trait_if(!is_paper, "--objective", search_objective_name(settings->scope.request->objective));
-    traits.of[COST] = trait_if(settings->scope.request->objective == OBJECTIVE_COST, "--objective", "cost");
-    traits.of[PARETO] = trait_if(option_has(options, "pareto"), "--pareto", NULL);
-
-    traits.of[ONE_BASELINE] = given(options, "baseline", "--baseline");
-    traits.of[OTHER_SEARCHER] =
-        trait_if(settings->scope.searcher != SEARCHER_BASELINE, "--searcher", searcher);
-    traits.of[NOT_DQN] = trait_if(settings->scope.searcher != SEARCHER_DQN, "--searcher", searcher);
-    traits.of[NO_POLICY] =
-        trait_if(settings->scope.searcher != SEARCHER_DQN && settings->scope.searcher != SEARCHER_AUTO,
-                 "--searcher", searcher);
-    traits.of[EXHAUSTIVE] = trait_if(settings->scope.searcher == SEARCHER_EXHAUSTIVE, "--searcher", searcher);
-    traits.of[RANDOM] = trait_if(settings->scope.searcher == SEARCHER_RANDOM, "--searcher", searcher);
-    traits.of[EVALUATIONS] = given(options, "evaluations", "--evaluations");
-    traits.of[DEVICE] = given(options, "device", "--device");
-    traits.of[POLICY] = given(options, "policy", "--policy");
-    traits.of[LEARNER] = given(options, "learner", "--learner");
-    traits.of[AGENT] = given(options, "agent", "--agent");
-    traits.of[MEASURE] =
-        trait_if(settings->scope.request->measures > 0, "--measure", option_text(options, "measure"));
-    traits.of[INIT_PLAN] = given(options, "init-plan", "--init-plan");
+    find_method(traits.of, &settings->scope, options);
     find_plans(&traits, settings, options);
     for (size_t k = 0; k < sizeof CONFLICTS / sizeof *CONFLICTS; k++) {
         const struct Conflict *conflict = &CONFLICTS[k];

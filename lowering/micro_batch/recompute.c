@@ -129,17 +129,17 @@ AmStatus recompute_emit(IrModule **module, int32_t **origins, bool **is_copy, co
     Emitter self = {
         .primary = primary, .from = primary->canonical, .composer = {.module = made}, .arena = &made->arena};
     AmStatus status = AM_OK;
-    int32_t entry = self.primary->rules->entry_count, computations = self.from->computation_count;
-    bool *wanted = ARENA_ARRAY(self.arena, bool, entry + 1);
+    int32_t count = self.primary->rules->entry_count, computations = self.from->computation_count;
+    bool *wanted = ARENA_ARRAY(self.arena, bool, count + 1);
     int32_t **arrays[] = {&self.own, &self.again};
     for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++) {
-        *arrays[k] = ARENA_ARRAY(self.arena, int32_t, entry + 1);
-        if (*arrays[k]) memset(*arrays[k], -1, sizeof(int32_t) * (size_t)entry);
+        *arrays[k] = ARENA_ARRAY(self.arena, int32_t, count + 1);
+        if (*arrays[k]) memset(*arrays[k], -1, sizeof(int32_t) * (size_t)count);
     }
-    self.range_of = ARENA_ARRAY(self.arena, int32_t, entry + 1);
+    self.range_of = ARENA_ARRAY(self.arena, int32_t, count + 1);
     self.computation = ARENA_ARRAY(self.arena, int32_t, computations + 1);
-    self.is_copy = ARENA_ARRAY(self.arena, bool, 2 * (int64_t)entry + 1);
-    if (self.arena->failed) TRY_OR_FAIL(am_fail_memory(error, entry));
+    self.is_copy = ARENA_ARRAY(self.arena, bool, 2 * (int64_t)count + 1);
+    if (self.arena->failed) TRY_OR_FAIL(am_fail_memory(error, count));
     memset(self.computation, -1, sizeof(int32_t) * (size_t)computations);
     TRY_OR_FAIL(recompute_ranges(self.range_of, self.arena, self.primary, recomputed, error));
     made->name = self.from->name;
@@ -147,8 +147,8 @@ AmStatus recompute_emit(IrModule **module, int32_t **origins, bool **is_copy, co
     made->alias_count = self.from->alias_count;
     ir_compose_computation(&self.composer, self.from->computations[self.from->entry].name);
     self.computation[self.from->entry] = 0;
-    const IrComputation *of_entry = &self.from->computations[self.from->entry];
-    for (int32_t i = of_entry->first; i < of_entry->first + of_entry->count && !self.arena->failed; i++) {
+    const IrComputation *entry = &self.from->computations[self.from->entry];
+    for (int32_t i = entry->first; i < entry->first + entry->count && !self.arena->failed; i++) {
         const IrInstruction *instruction = &self.from->instructions[i];
         IrPhase phase = self.primary->roles->phases[i];
         bool takes_copies = phase == IR_PHASE_BACKWARD || phase == IR_PHASE_RECOMPUTED;
@@ -160,8 +160,8 @@ AmStatus recompute_emit(IrModule **module, int32_t **origins, bool **is_copy, co
         }
         if (operands) self.own[i] = emit_copy(&self, i, operands, false);
     }
-    if (!self.arena->failed) self.composer.computations[0].root = self.own[of_entry->root];
-    if (self.arena->failed) TRY_OR_FAIL(am_fail_memory(error, entry));
+    if (!self.arena->failed) self.composer.computations[0].root = self.own[entry->root];
+    if (self.arena->failed) TRY_OR_FAIL(am_fail_memory(error, count));
     status = ir_compose_finish(&self.composer, origins, error);
 fail:
     if (status != AM_OK) {

@@ -380,6 +380,28 @@ static AmStatus add_parameters(Differ *self) {
 
 /* ---- collectives ---- */
 
+static AmStatus add_collectives(Differ *self) {
+    PlanDifference *result = self->result;
+    int32_t capacity = self->explained[0]->collectives.count + self->explained[1]->collectives.count;
+    result->collectives = ARENA_ARRAY(self->arena, DifferenceCollectives, capacity + 1);
+    if (!result->collectives) return am_fail_memory(self->error, capacity);
+    for (int32_t side = 0; side < 2; side++)
+        for (int32_t k = 0; k < self->explained[side]->collectives.count; k++) {
+            const ExplainedCollective *from = &self->explained[side]->collectives.of[k];
+            DifferenceCollectives *end = result->collectives + result->collective_count, *row;
+            for (row = result->collectives; row < end; row++)
+                if (strcmp(row->kind, from->kind) == 0 && strcmp(row->axes, from->axes) == 0) break;
+            if (row == end) {
+                *row = (DifferenceCollectives){.kind = from->kind, .axes = from->axes};
+                result->collective_count++;
+            }
+            row->counts[side] += from->count;
+            row->bytes[side] += from->bytes;
+            row->seconds[side] += from->seconds;
+        }
+    return AM_OK;
+}
+
 AmStatus plan_difference(PlanDifference **difference, Arena *arena, const DifferenceSide sides[2],
                          const StopSignal *stop, AmError *error) {
     AmError failure = {0};
@@ -407,23 +429,6 @@ AmStatus plan_difference(PlanDifference **difference, Arena *arena, const Differ
     TRY(add_figures(&self));
     TRY(add_decisions(&self));
     TRY(add_parameters(&self));
-    PlanDifference *result = self.result;
-    int32_t capacity = self.explained[0]->collectives.count + self.explained[1]->collectives.count;
-    result->collectives = ARENA_ARRAY(self.arena, DifferenceCollectives, capacity + 1);
-    if (!result->collectives) return am_fail_memory(self.error, capacity);
-    for (int32_t side = 0; side < 2; side++)
-        for (int32_t k = 0; k < self.explained[side]->collectives.count; k++) {
-            const ExplainedCollective *from = &self.explained[side]->collectives.of[k];
-            DifferenceCollectives *end = result->collectives + result->collective_count, *row;
-            for (row = result->collectives; row < end; row++)
-                if (strcmp(row->kind, from->kind) == 0 && strcmp(row->axes, from->axes) == 0) break;
-            if (row == end) {
-                *row = (DifferenceCollectives){.kind = from->kind, .axes = from->axes};
-                result->collective_count++;
-            }
-            row->counts[side] += from->count;
-            row->bytes[side] += from->bytes;
-            row->seconds[side] += from->seconds;
-        }
+    TRY(add_collectives(&self));
     return arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }

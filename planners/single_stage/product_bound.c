@@ -37,7 +37,10 @@ static void add_product(ProductBound *self, Arena *arena, const ProductGroup *pr
 
 AmStatus product_bound_create(ProductBound **bound, Arena *arena, const StageProblem *problem,
                               AmError *error) {
-    const Classes *classes = problem->context->classes;
+    const PlanContext *context = problem->context;
+    const IrModule *module = context->canonical;
+    const Classes *classes = context->classes;
+    const SplitOptions *split_options = context->split_options;
     ProductBound *self = ARENA_ARRAY(arena, ProductBound, 1);
     int32_t *class_set_of = ARENA_ARRAY(arena, int32_t, classes->count + 1);
     if (arena->failed) return am_fail_memory(error, classes->count);
@@ -49,8 +52,6 @@ AmStatus product_bound_create(ProductBound **bound, Arena *arena, const StagePro
     for (int32_t k = 0; k < problem->class_set_count; k++)
         for (int32_t m = 0; m < problem->class_sets[k].class_count; m++)
             class_set_of[problem->class_sets[k].classes[m]] = k;
-    const PlanContext *context = problem->context;
-    const IrModule *module = context->canonical;
     Arena scratch = {0};
     for (int32_t c = 0; c < module->computation_count; c++) {
         const IrComputation *within = &module->computations[c];
@@ -58,13 +59,12 @@ AmStatus product_bound_create(ProductBound **bound, Arena *arena, const StagePro
         for (int32_t i = within->first; i < within->first + within->count; i++) {
             IrOpcode opcode = module->instructions[i].opcode;
             bool is_product = ir_is_product(opcode);
-            if (!is_product || !context->split_options->live[i] || context->rules->on_demand[i]) continue;
+            if (!is_product || !split_options->live[i] || context->rules->on_demand[i]) continue;
             const IrInstruction *first = &module->instructions[module->instructions[i].operands[0]];
-            ProductGroup product = {.flops = ir_instruction_flops(context->canonical, i, &scratch),
+            ProductGroup product = {.flops = ir_instruction_flops(module, i, &scratch),
                                     .times = context->rules->times[c],
                                     .is_convolution = !ir_is_matrix_product(opcode),
                                     .type = first->shape.type};
-            const SplitOptions *split_options = problem->context->split_options;
             for (int32_t k = split_options->first_factor[i]; k < split_options->first_factor[i + 1]; k++) {
                 int32_t class = split_options->factors[k].class_index, class_set = class_set_of[class];
                 product.is_pinned = product.is_pinned || problem->pins.is_pinned[class];

@@ -261,31 +261,31 @@ static int32_t spatial_of(const int64_t *spatial, int32_t count, int64_t dimensi
 
 static AmStatus prepare_columns(ConvolutionKernel *kernel, KernelCall *call, Arena *arena, AmError *error) {
     const int64_t word = (int64_t)sizeof(float);
-    const IrShape *output = call->result_shapes[0];
+    const IrConvolution *form = kernel->form;
+    const IrShape *output = call->result_shapes[0], *weights = call->operand_shapes[1];
     Columns *plan = ARENA_ARRAY(arena, Columns, 1);
     if (!plan) return am_fail_memory(error, (int64_t)sizeof *plan);
     int64_t strides[IR_MAX_RANK];
     strided_row_major(strides, output->dimensions, output->rank);
     for (int32_t d = 0; d < output->rank; d++) {
-        if (d == kernel->form->output_feature) continue;
+        if (d == form->output_feature) continue;
         int32_t n = plan->row_rank++;
-        plan->row_spatial[n] = spatial_of(kernel->form->output_spatial, kernel->form->spatial_count, d);
+        plan->row_spatial[n] = spatial_of(form->output_spatial, form->spatial_count, d);
         plan->row_sizes[n] = output->dimensions[d];
         plan->row_strides[n] = strides[d];
     }
     int64_t weight_strides[IR_MAX_RANK];
-    strided_row_major(weight_strides, call->operand_shapes[1]->dimensions, call->operand_shapes[1]->rank);
-    for (int32_t d = 0; d < call->operand_shapes[1]->rank; d++) {
-        if (d == kernel->form->kernel_output_feature) continue;
+    strided_row_major(weight_strides, weights->dimensions, weights->rank);
+    for (int32_t d = 0; d < weights->rank; d++) {
+        if (d == form->kernel_output_feature) continue;
         int32_t n = plan->depth_rank++;
-        plan->depth_spatial[n] = spatial_of(kernel->form->kernel_spatial, kernel->form->spatial_count, d);
-        plan->depth_sizes[n] = call->operand_shapes[1]->dimensions[d];
+        plan->depth_spatial[n] = spatial_of(form->kernel_spatial, form->spatial_count, d);
+        plan->depth_sizes[n] = weights->dimensions[d];
         plan->depth_strides[n] = weight_strides[d];
     }
-    plan->weights_form = kernel->form->kernel_output_feature == call->operand_shapes[1]->rank - 1
-                             ? WEIGHTS_DEPTH_MAJOR
-                         : kernel->form->kernel_output_feature == 0 ? WEIGHTS_FEATURE_MAJOR
-                                                                    : WEIGHTS_PACKED;
+    plan->weights_form = form->kernel_output_feature == weights->rank - 1 ? WEIGHTS_DEPTH_MAJOR
+                         : form->kernel_output_feature == 0               ? WEIGHTS_FEATURE_MAJOR
+                                                                          : WEIGHTS_PACKED;
     int32_t last_row = plan->row_rank - 1, last_depth = plan->depth_rank - 1;
     bool feature_last = plan->depth_spatial[last_depth] == NO_SPATIAL;
     bool batch_last = plan->row_spatial[last_row] == NO_SPATIAL;
