@@ -13,9 +13,9 @@ AmStatus streams_open(DeviceStreams *streams, Arena *arena, int32_t most, bool o
 }
 
 void streams_join(DeviceStreams *streams) {
-    Ticks left = streams->later - streams->idle;
+    Ticks left = streams->deferred - streams->idle;
     if (left > 0) streams->network.at += left;
-    streams->later = streams->idle = 0;
+    streams->deferred = streams->idle = 0;
     streams->compute = streams->network = moment_later(streams->compute, streams->network);
     streams->count = streams->passed = 0;
 }
@@ -48,12 +48,12 @@ void streams_compute(DeviceStreams *streams, Moment start, Ticks ticks, int32_t 
     }
 }
 
-/* Returns the time of a gather beside the present layers: that of one layer for each of them, as far as
- * gathers were put off. `ticks`: all that it represents. */
+/* Returns the time that a gather takes beside the present layers: the gather of one layer for each of them.
+ * It defers the rest of `ticks`, the gathers of all its layers, or takes deferred ones in addition. */
 static Ticks gather_now(DeviceStreams *streams, Ticks ticks, int32_t layers) {
     Ticks now = rint(ticks / layers * streams->of_layers);
-    if (now > ticks + streams->later) now = ticks + streams->later;
-    streams->later += ticks - now;
+    if (now > ticks + streams->deferred) now = ticks + streams->deferred;
+    streams->deferred += ticks - now;
     return now;
 }
 
@@ -64,7 +64,8 @@ void streams_communicate(DeviceStreams *streams, int32_t step, Moment start, Tic
         streams->compute = streams->network = moment_after(start, ticks, event);
         return;
     }
-    if (streams->later > 0 && start.at > streams->network.at) streams->idle += start.at - streams->network.at;
+    if (streams->deferred > 0 && start.at > streams->network.at)
+        streams->idle += start.at - streams->network.at;
     Ticks now = layers.is_gather ? gather_now(streams, ticks, layers.count) : ticks;
     streams->network = moment_after(start, now, event);
     if (streams->passed == streams->count) streams->passed = streams->count = 0;

@@ -37,15 +37,15 @@ typedef struct StreamCollective {
  */
 typedef struct StreamLayers {
     int32_t count;  /* layers that it represents; 1: it does not run beside operators */
-    bool is_gather; /* of weights; a sum else */
+    bool is_gather; /* of weights; false: a sum of gradients, or another collective */
 } StreamLayers;
 
 typedef struct DeviceStreams {
     Moment compute, network; /* until when each stream is busy */
     StreamTotals totals;
-    Ticks later;       /* gathers of a sample that run beside layers to come */
-    Ticks idle;        /* time of the network for them that no other collective has taken */
-    int32_t of_layers; /* that the present computation represents */
+    Ticks deferred;    /* gathers of a sample that run beside later layers */
+    Ticks idle;        /* time without collectives since gathers were deferred, which they take */
+    int32_t of_layers; /* layers that the present computation represents */
     bool overlaps;
     StreamCollective *under_way; /* in order; those before `passed` ended before the current computation */
     int32_t count, capacity, passed;
