@@ -477,7 +477,7 @@ static AmStatus reshard_for_readers(GraphBuilder *self, AmError *error) {
     return AM_OK;
 }
 
-/* Copies the parameters whose old value XLA may read after the new one is there. `readers` of such parameters
+/* Copies the parameters whose old value XLA may read after the new one is there. Readers of such parameters
  * have a bit each; a new value must have those of all readers of its parameter below it. */
 static AmStatus copy_parameters(GraphBuilder *self, AmError *error) {
     XlaGraph *graph = self->graph;
@@ -531,30 +531,28 @@ int32_t xla_most_buffers(const Program *program) {
     return buffers;
 }
 
-AmStatus xla_graph(XlaGraph *graph, const Program *original, const XlaPair *pairs, int32_t pair_count,
-                   AmError *error) {
+/* Makes room for the graph of a program, and marks its outputs and those of the pairs. */
+static AmStatus open_graph(GraphBuilder *self, XlaGraph *graph, const Program *program,
+                           const Program *original, const XlaPair *pairs, int32_t pair_count,
+                           AmError *error) {
     Arena *arena = original->arena;
-    Program *program = ARENA_ARRAY(arena, Program, 1);
-    if (!program) return am_fail_memory(error, (int64_t)sizeof *program);
-
     int32_t count = original->value_count + 1, buffers = xla_most_buffers(original);
-    GraphBuilder self = {.graph = graph,
-                         .program = program,
-                         .arena = arena,
-                         .order = ARENA_ARRAY(arena, int32_t, count),
-                         .in_memory = ARENA_ARRAY(arena, bool, count),
-                         .known = ARENA_ARRAY(arena, TransposedOperand, count),
-                         .is_wide = ARENA_ARRAY(arena, bool, count),
-                         .is_unfusible = ARENA_ARRAY(arena, bool, count),
-                         .in_a_row = ARENA_ARRAY(arena, int32_t, count),
-                         .reader = ARENA_ARRAY(arena, int32_t, count),
-                         .library = ARENA_ARRAY(arena, int32_t, count),
-                         .global_bytes = ARENA_ARRAY(arena, int64_t, count),
-                         .workspace = ARENA_ARRAY(arena, int64_t, count),
-                         .queue = ARENA_ARRAY(arena, int32_t, count),
-                         .is_queued_in_place = ARENA_ARRAY(arena, bool, count),
-                         .seen = ARENA_ARRAY(arena, int32_t, count)};
-    int32_t *stack = ARENA_ARRAY(arena, int32_t, count), *next = ARENA_ARRAY(arena, int32_t, count);
+    *self = (GraphBuilder){.graph = graph,
+                           .program = program,
+                           .arena = arena,
+                           .order = ARENA_ARRAY(arena, int32_t, count),
+                           .in_memory = ARENA_ARRAY(arena, bool, count),
+                           .known = ARENA_ARRAY(arena, TransposedOperand, count),
+                           .is_wide = ARENA_ARRAY(arena, bool, count),
+                           .is_unfusible = ARENA_ARRAY(arena, bool, count),
+                           .in_a_row = ARENA_ARRAY(arena, int32_t, count),
+                           .reader = ARENA_ARRAY(arena, int32_t, count),
+                           .library = ARENA_ARRAY(arena, int32_t, count),
+                           .global_bytes = ARENA_ARRAY(arena, int64_t, count),
+                           .workspace = ARENA_ARRAY(arena, int64_t, count),
+                           .queue = ARENA_ARRAY(arena, int32_t, count),
+                           .is_queued_in_place = ARENA_ARRAY(arena, bool, count),
+                           .seen = ARENA_ARRAY(arena, int32_t, count)};
     *graph = (XlaGraph){.program = program,
                         .buffer_count = 2 * original->value_count,
                         .nodes = ARENA_ARRAY(arena, XlaNode, buffers),
@@ -569,12 +567,38 @@ AmStatus xla_graph(XlaGraph *graph, const Program *original, const XlaPair *pair
     for (int32_t v = 0; v < buffers; v++) graph->node_of[v] = graph->updated_by[v] = graph->copy_of[v] = NONE;
     for (int32_t v = 0; v < original->value_count; v++)
         graph->value_of[v] = graph->value_of[original->value_count + v] = v;
-    for (int32_t v = 0; v < count; v++) self.reader[v] = NONE;
+    for (int32_t v = 0; v < count; v++) self->reader[v] = NONE;
     for (int32_t k = 0; k < original->roles->output_count; k++)
         if (original->outputs[k] >= 0)
             graph->is_output[program_viewed(original, original->outputs[k])] = true;
     for (int32_t k = 0; k < pair_count; k++)
         graph->is_output[program_viewed(original, pairs[k].value)] = true;
+    return AM_OK;
+}
+
+/* Lets new values of parameters take the memory of the old ones, where both are as large. */
+static void update_parameters(GraphBuilder *self, const XlaPair *pairs, int32_t pair_count) {
+    XlaGraph *graph = self->graph;
+    const Program *program = self->program;
+    for (int32_t k = 0; k < pair_count; k++) {
+        int32_t parameter = pairs[k].parameter, value = program_viewed(program, pairs[k].value);
+        bool is_new = graph->node_of[value] >= 0 && ir_shape_bytes(&program->values[value].shape) ==
+                                                        ir_shape_bytes(&program->values[parameter].shape);
+        if (!is_new || graph->is_update[value]) continue;
+        graph->updated_by[parameter] = value;
+        graph->is_update[value] = true;
+    }
+}
+
+AmStatus xla_graph(XlaGraph *graph, const Program *original, const XlaPair *pairs, int32_t pair_count,
+                   AmError *error) {
+    Arena *arena = original->arena;
+    GraphBuilder self;
+    Program *program = ARENA_ARRAY(arena, Program, 1);
+    TRY(open_graph(&self, graph, program, original, pairs, pair_count, error));
+    int32_t *stack = ARENA_ARRAY(arena, int32_t, original->value_count + 1);
+    int32_t *next = ARENA_ARRAY(arena, int32_t, original->value_count + 1);
+    if (arena->failed) return am_fail_memory(error, original->value_count);
     TRY(xla_merge_equal(program, original, graph->is_output, error));
     TRY(xla_partition(program, graph->is_output, self.global_bytes, self.workspace, error));
     for (int32_t k = 0; k < program->roles->output_count + pair_count; k++) {
@@ -588,14 +612,7 @@ AmStatus xla_graph(XlaGraph *graph, const Program *original, const XlaPair *pair
     TRY(xla_library_fusions(self.library, program, self.order, self.order_count, graph->is_output, error));
     find_buffers(&self);
     TRY(add_nodes(&self, error));
-    for (int32_t k = 0; k < pair_count; k++) {
-        int32_t parameter = pairs[k].parameter, value = program_viewed(program, pairs[k].value);
-        bool is_new = graph->node_of[value] >= 0 && ir_shape_bytes(&program->values[value].shape) ==
-                                                        ir_shape_bytes(&program->values[parameter].shape);
-        if (!is_new || graph->is_update[value]) continue;
-        graph->updated_by[parameter] = value;
-        graph->is_update[value] = true;
-    }
+    update_parameters(&self, pairs, pair_count);
     TRY(reshard_for_readers(&self, error));
     TRY(copy_parameters(&self, error));
     read_copies(&self);

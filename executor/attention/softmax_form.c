@@ -119,23 +119,32 @@ static SoftmaxTerm constant(const SoftmaxSearch *self, const ProgramInstruction 
                                                     : (double)number.as_unsigned);
 }
 
+/* Returns the term of an iota: the position along its one label. */
+static SoftmaxTerm iota(SoftmaxSearch *self, const ProgramInstruction *instruction) {
+    const ValueLabels *labels = &self->form->blocks.labels.values[instruction->first_result];
+    const IrAttributes *attributes = instruction->attributes;
+    int64_t d = attributes->dimension_count > 0 ? attributes->dimensions[0] : 0;
+    int32_t before = d > 0 ? labels->ends[d - 1] : 0;
+    return labels->ends[d] - before == 1 ? position(self, labels->list[before], 0) : softmax_other();
+}
+
+/* Returns whether a term is the sum of exponentials alone. */
+static bool is_sum(const SoftmaxTerm *term) {
+    if (term->kind != TERM_POLYNOMIAL || term->count != 1 || term->list[0].factor != 1) return false;
+    return term->list[0].powers[SUM] == 1 && term->list[0].powers[EXPONENTIAL] == 0 &&
+           term->list[0].powers[SLOPE] == 0 && term->list[0].powers[SLOPE_SUM] == 0;
+}
+
 /* Returns the term of an instruction's result from those of its operands. */
 static SoftmaxTerm evaluate_term(SoftmaxSearch *self, const ProgramInstruction *instruction) {
-    const RegionLabels *labels = &self->form->blocks.labels;
     SoftmaxTerm none = softmax_other();
     const SoftmaxTerm *of[3] = {&none, &none, &none};
-    int32_t d;
     for (int32_t k = 0; k < instruction->operand_count && k < 3; k++)
         of[k] = &self->terms[instruction->operands[k]];
     if (instruction->kind == PROGRAM_VIEW) return *of[0];
     switch (instruction->opcode) {
     case IR_CONSTANT: return constant(self, instruction);
-    case IR_IOTA:
-        d = instruction->attributes->dimension_count > 0 ? (int32_t)instruction->attributes->dimensions[0]
-                                                         : 0;
-        int32_t before = d > 0 ? labels->values[instruction->first_result].ends[d - 1] : 0;
-        if (labels->values[instruction->first_result].ends[d] - before != 1) return softmax_other();
-        return position(self, labels->values[instruction->first_result].list[before], 0);
+    case IR_IOTA: return iota(self, instruction);
     case IR_DOT: return multiply_matrices(self, instruction);
     case IR_REDUCE: return reduce_term(self, instruction);
     case IR_MULTIPLY: return softmax_multiply(self, of[0], of[1]);
@@ -157,12 +166,7 @@ static SoftmaxTerm evaluate_term(SoftmaxSearch *self, const ProgramInstruction *
         return of[0]->kind == TERM_MAXIMUM && is_lowest ? *of[0] : softmax_other();
     }
     case IR_EXPONENTIAL: return softmax_exponential(self, of[0]);
-    case IR_LOG: {
-        bool is_sum = of[0]->kind == TERM_POLYNOMIAL && of[0]->count == 1 && of[0]->list[0].factor == 1 &&
-                      of[0]->list[0].powers[SUM] == 1 && of[0]->list[0].powers[EXPONENTIAL] == 0 &&
-                      of[0]->list[0].powers[SLOPE] == 0 && of[0]->list[0].powers[SLOPE_SUM] == 0;
-        return is_sum ? (SoftmaxTerm){.kind = TERM_LOGARITHM} : softmax_other();
-    }
+    case IR_LOG: return is_sum(of[0]) ? (SoftmaxTerm){.kind = TERM_LOGARITHM} : softmax_other();
     case IR_COMPARE:
         return instruction->attributes->comparison
                    ? softmax_compare(instruction->attributes->comparison, of[0], of[1])

@@ -311,12 +311,6 @@ static AmStatus append_computation(Canonicalizer *work, IrComputation *computati
 
 static AmStatus canonicalize(Canonicalizer *work) {
     const IrModule *module = work->module;
-    /* Everything that works on the canonical module needs sizes, and types as kernels take them. */
-    if (module->unplanned) return am_pass_error(AM_ERROR_INPUT, module->unplanned, work->error);
-    if (module->unbounded)
-        return am_fail(work->error, AM_ERROR_INPUT, module->source,
-                       "instruction %s: its shape has a dimension '?' without a size (expected a number)",
-                       module->unbounded);
     IrModule *result = work->result;
     int32_t computations = module->computation_count;
     work->visits = ARENA_ARRAY(&work->scratch, Visit, computations);
@@ -374,6 +368,12 @@ static AmStatus canonicalize(Canonicalizer *work) {
 
 AmStatus ir_canonicalize(IrModule **canonical, const IrModule *module, AmError *error) {
     *canonical = NULL;
+    /* Everything that works on the canonical module needs sizes, and types as kernels take them. */
+    if (module->unplanned) return am_pass_error(AM_ERROR_INPUT, module->unplanned, error);
+    if (module->unbounded)
+        return am_fail(error, AM_ERROR_INPUT, module->source,
+                       "instruction %s: its shape has a dimension '?' without a size (expected a number)",
+                       module->unbounded);
     IrModule *result = calloc(1, sizeof *result);
     if (!result) return am_fail_memory(error, sizeof *result);
     Canonicalizer work = {.module = module, .result = result, .error = error};

@@ -297,7 +297,21 @@ static void number_parameters(Splitter *self) {
 
 /* ---- outputs ---- */
 
-/* Emits the outputs and what no user needed, and fills the map. */
+/* Emits the parameters that no user needed, and maps all to those of the module as read. */
+static void map_parameters(Splitter *self, IrLayerMap *map, SplitValue **parameters) {
+    for (int32_t p = 0; p < self->roles->parameter_count; p++) {
+        int64_t layers = self->is_split[p] ? parameters[p]->shape->dimensions[0] : 1;
+        int64_t elements = self->is_split[p] ? ir_shape_elements(parameters[p]->shape) / layers : 0;
+        for (int32_t l = 0; l < layers; l++) {
+            if (self->is_split[p]) split_layer(self, parameters[p], l);
+            else split_array(self, parameters[p]);
+            map->parameters[self->number[p] + l * self->stride[p]] =
+                (IrLayerPart){p, l * elements, self->is_split[p] ? l : -1};
+        }
+    }
+}
+
+/* Emits the outputs, and the parameters that no user needed; fills the map. */
 static AmStatus finish_entry(Splitter *self, IrLayerMap *map, SplitValue **parameters, SplitValue *root,
                              AmError *error) {
     const IrRoles *roles = self->roles;
@@ -341,16 +355,7 @@ static AmStatus finish_entry(Splitter *self, IrLayerMap *map, SplitValue **param
         next = map->output_count;
     }
     map->parameter_count = parameter_count;
-    for (int32_t p = 0; p < roles->parameter_count; p++) {
-        int64_t layers = self->is_split[p] ? parameters[p]->shape->dimensions[0] : 1;
-        int64_t elements = self->is_split[p] ? ir_shape_elements(parameters[p]->shape) / layers : 0;
-        for (int32_t l = 0; l < layers; l++) {
-            if (self->is_split[p]) split_layer(self, parameters[p], l);
-            else split_array(self, parameters[p]);
-            map->parameters[self->number[p] + l * self->stride[p]] =
-                (IrLayerPart){p, l * elements, self->is_split[p] ? l : -1};
-        }
-    }
+    map_parameters(self, map, parameters);
     if (self->is_too_large) return AM_OK;
     IrShape shape = {.type = DTYPE_TUPLE, .rank = (int32_t)count, .elements = shapes};
     bool is_tuple = self->from->instructions[self->origin].opcode == IR_TUPLE || count > 1;

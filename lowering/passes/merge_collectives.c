@@ -135,6 +135,32 @@ static AmStatus assign_buckets(const Program *program, Arena *scratch, const Pro
     return AM_OK;
 }
 
+/* Gives all readers the new names of the first `values` values, and the program `count` instructions. */
+static AmStatus rename_values(Program *program, const int32_t *renamed, int32_t values, int32_t count,
+                              AmError *error) {
+    int32_t operand_count = 0;
+    for (int32_t i = 0; i < count; i++) operand_count += program->instructions[i].operand_count;
+    int32_t *operands = ARENA_ARRAY(program->arena, int32_t, operand_count);
+    if (!operands) return am_fail_memory(error, operand_count);
+    for (int32_t i = 0; i < count; i++) {
+        ProgramInstruction *instruction = &program->instructions[i];
+        for (int32_t k = 0; k < instruction->operand_count; k++)
+            operands[k] = renamed[instruction->operands[k]];
+        instruction->operands = operands;
+        operands += instruction->operand_count;
+        for (int32_t k = 0; k < instruction->result_count; k++)
+            program->values[instruction->first_result + k].instruction = i;
+    }
+    for (int32_t v = 0; v < values; v++)
+        if (renamed[v] != v) program->values[v].kind = PROGRAM_VALUE_INTERNAL;
+    for (int32_t k = 0; k < program->roles->output_count; k++)
+        if (program->outputs[k] >= 0) program->outputs[k] = renamed[program->outputs[k]];
+    for (int32_t k = 0; k < program->execution.update_count; k++)
+        program->execution.updates[k].value = renamed[program->execution.updates[k].value];
+    program->instruction_count = count;
+    return AM_OK;
+}
+
 /* Rebuilds the instruction list in order, members folded into their leaders. */
 static AmStatus apply_merges(Program *program, Arena *scratch, const int32_t *order, const int32_t *leader,
                              AmError *error) {
@@ -175,27 +201,7 @@ static AmStatus apply_merges(Program *program, Arena *scratch, const int32_t *or
         place += together;
         made++;
     }
-    int32_t operand_count = 0;
-    for (int32_t i = 0; i < made; i++) operand_count += instructions[i].operand_count;
-    int32_t *operands = ARENA_ARRAY(arena, int32_t, operand_count);
-    if (!operands) return am_fail_memory(error, operand_count);
-    for (int32_t i = 0; i < made; i++) {
-        ProgramInstruction *instruction = &instructions[i];
-        for (int32_t k = 0; k < instruction->operand_count; k++)
-            operands[k] = renamed[instruction->operands[k]];
-        instruction->operands = operands;
-        operands += instruction->operand_count;
-        for (int32_t k = 0; k < instruction->result_count; k++)
-            program->values[instruction->first_result + k].instruction = i;
-    }
-    for (int32_t v = 0; v < old_values; v++)
-        if (renamed[v] != v) program->values[v].kind = PROGRAM_VALUE_INTERNAL;
-    for (int32_t k = 0; k < program->roles->output_count; k++)
-        if (program->outputs[k] >= 0) program->outputs[k] = renamed[program->outputs[k]];
-    for (int32_t k = 0; k < program->execution.update_count; k++)
-        program->execution.updates[k].value = renamed[program->execution.updates[k].value];
-    program->instruction_count = made;
-    return AM_OK;
+    return rename_values(program, renamed, old_values, made, error);
 }
 
 AmStatus program_merge_collectives(Program *program, AmError *error) {
