@@ -1,8 +1,8 @@
 /* The contents of the API's handles, and the parts that all of its calls share (handles.c, work.h).
  *
  * A handle owns an arena with everything that it refers to, except the module: a plan, a simulation and an
- * explanation refer to their AmModule, which outlives them. Calls check their arguments by the api_check
- * functions and return text by api_end_text().
+ * explanation refer to their AmModule, which outlives them. Calls check their arguments by api_require() and
+ * functions such as api_check_index(), and return text by api_end_text().
  */
 #ifndef API_HANDLES_H
 #define API_HANDLES_H

@@ -1,8 +1,8 @@
 /* Fused kernels of a module, for prices: instructions of one kernel have names "fused/KIND/NUMBER".
  *
  * find_in_program() finds the kernel of each step, the values that stay in registers (find_registers()), and
- * the products that are priced as one (join_products()). The memory of the program is then planned again
- * without values in registers.
+ * the products that are priced as one. The memory of the program is then planned again without values in
+ * registers.
  */
 #include "cost/operator/fused_kernels.h"
 

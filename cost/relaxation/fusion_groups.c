@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "base/union_find.h"
-#include "lowering/passes/passes.h"
 #include "lowering/program/program.h"
 
 enum { STEPS_AT_ONCE = 64 };
@@ -126,9 +125,9 @@ static void find_leaf(const Paths *self, int32_t i) {
             (amounts[n] == amounts[best] && leaves[n] > leaves[best])) /* the later: fewer are made of it */
             best = n;
     }
-    /* The value is in memory in every plan (mark_wanted() of lowering/passes/fuse.c) and
-     * has no more bytes than its sources. Such a value is not recomputed, since choose_recomputed() would
-     * save nothing, and its sources are not examined. */
+    /* The value is in memory in every plan and has no more bytes than its sources. Such a value is not
+     * recomputed, since choose_recomputed() of lowering/passes/fuse.c would save nothing, and its sources are
+     * not examined. */
     if (self->is_wanted[i] && made_of >= self->context->split_options->array_bytes[i]) return;
     self->leaf[i] = best < 0 ? OF_NOTHING : leaves[best];
     if (best >= 0) self->amount[i] = fmin(self->amount[i], amounts[best]);

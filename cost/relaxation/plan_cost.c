@@ -64,7 +64,7 @@ static ReshardState kept_state(const ShardingGraph *model, const Assignment *ass
     return reshard_state_of(model->reshards, state);
 }
 
-/* Returns the state in which the reader of a use, which is node `taken`, needs it. */
+/* Returns the state in which the reader of a use needs the value. */
 static ReshardState needed_state(const ShardingGraph *model, const Assignment *assignment,
                                  const ShardingGraphUse *use) {
     const ShardingGraphNode *reader = &model->nodes[use->reader];

@@ -93,8 +93,8 @@ static AmStatus measure_run(Probe *self, Work work, int32_t detail, int64_t size
     return AM_OK;
 }
 
-/* Sizes that grow by `factor` as long as memory, patience and time last. `unit`: FLOPs or bytes of
- * size 1, to the power `power`; `bytes` of memory likewise with `memory_power`. */
+/* Sizes that grow by `factor` as long as memory, patience and time last. A size has work * size^work_power
+ * FLOPs or bytes of work, and memory * size^memory_power bytes of memory. */
 typedef struct Growth {
     int64_t first, last, factor;
     double work, work_power, memory, memory_power;

@@ -10,7 +10,7 @@ enum { PROBE_MOST_COLLECTIVE_SIZES = 16 };
 
 /* Returns an object owned by the caller: seconds over [ranks of a group, bytes of the global tensor]
  * for every kind. All ranks take part, in as many groups as possible: groups of 2, 4 and so on that
- * divide their number, up to all. Sizes that take more than `most_bytes` are omitted, and after
+ * divide their number, up to all. Sizes that take more than ranks->most_bytes are omitted, and after
  * `end` (clock_seconds()) the remaining groups, or, for the first group, sizes; the object is empty
  * if nothing was measured. For one kind and count no size costs more than a larger one.
  * AM_ERROR_RUNTIME: the ranks cannot communicate. */

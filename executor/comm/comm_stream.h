@@ -27,9 +27,8 @@ typedef struct CommStream {
 } CommStream;
 
 /* Describes the streams from this rank to the member at `position` of a collective's group (itself included),
- * and back. In reductions every member sends each the part that it reduces, and `taken` is the destination of
- * the reduced stream. In an all_reduce each member reduces a part of all arrays together: see
- * comm_stream_reduced(). */
+ * and back. In reductions every member sends each the part that it reduces. In an all_reduce each member
+ * reduces a part of all arrays together: see comm_stream_reduced(). */
 AmStatus comm_stream_sent(CommStream *stream, Arena *arena, const CommCall *call, int32_t position,
                           AmError *error);
 AmStatus comm_stream_received(CommStream *stream, Arena *arena, const CommCall *call, int32_t position,

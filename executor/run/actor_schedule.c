@@ -213,7 +213,7 @@ static AmStatus add_loops(Schedule *self, RankActors *list, int32_t r, const Exe
     return connect_loops(self, list, loops[1], loops[2], iterations->kept_from_second, error);
 }
 
-/* The rank's own steps first .. end - 1, after all actors of the loops since `after`. */
+/* Adds an actor of the rank's steps first .. end - 1, after the loops that are directly before it. */
 static AmStatus add_plain(Schedule *self, RankActors *list, int32_t r, int32_t first, int32_t end,
                           AmError *error) {
     const Executable *program = self->options.ranks[r].ready;

@@ -1,8 +1,8 @@
 /* Trains the agent that cuts pipelines on generated sets, and writes checkpoints of the training.
  *
- * train_network() is the loop: begin_round() generates the sets of CUT_AGENT_ROUND episodes, run_round()
- * plays them side by side, store_choices() puts the stages since the last exploration into the replay, and a
- * fixed number of updates follows. A phase begins with another learning rate.
+ * train_network() is the loop. It generates the sets of CUT_AGENT_ROUND episodes, run_round() plays them side
+ * by side, store_choices() puts the stages since the last exploration into the replay, and a fixed number of
+ * updates follows. A phase begins with another learning rate.
  */
 #include "planners/cut_agent/cut_agent_train.h"
 

@@ -86,8 +86,8 @@ AmStatus stage_model_reorder(StageModel **model, const StageModel *of, const int
 /* Returns the cluster's device at a position of the order of a model. */
 int32_t stage_model_device(const StageModel *model, int32_t position);
 
-/* Finds the cost of a stage with `kept` iterations' activations. Returns false where the tables have no such
- * stage. */
+/* Finds the cost of a stage of a pipeline with that number of micro-batches. Returns false where the tables
+ * have no such stage. */
 bool stage_model_cost(const StageModel *model, int32_t micro_batches, const StageLayout *stage,
                       StageCost *cost);
 /* Returns the seconds of the pipeline by 1F1B's recursion; INFINITY where a stage does not exist. `*excess`:

@@ -5,7 +5,7 @@
 #include "cost/cluster/cluster.h"
 #include "propagation/plan/plan.h"
 
-/* Replaces `*whole` by its form with fused attention if that is faster on one device of every type, without
+/* Replaces `*primary` by its form with fused attention if that is faster on one device of every type, without
  * communication. A device type must have kernels of known times: measured operators of a host, or for 16-bit
  * types a bf16 rate, as GPUs with such kernels have. `*other` is the form that is not chosen, or NULL where
  * there is no choice: a module without attention, or a device type without kernels. */

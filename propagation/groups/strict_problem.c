@@ -56,7 +56,7 @@ struct StrictProblem {
     Trail *trail;
     int32_t trail_count, trail_capacity;
     bool is_recording_root;
-    Sbp *state_seen;    /* [tensor] scratch of row_holds */
+    Sbp *state_seen;    /* [tensor] scratch of revise */
     bool *row_is_alive; /* [row] scratch of revise */
 };
 

@@ -1,4 +1,4 @@
-/* Reads HLO sharding attributes as SBP states; see hlo_sharding.c for the reverse direction.
+/* Reads HLO sharding attributes as SBP states; sharding_message.c has the reverse direction.
  *
  * A sharding is an array of devices: a list, an iota that is reshaped and transposed, or named axes
  * of a mesh, which is an iota over the axes, transposed to the order in which the dimensions name

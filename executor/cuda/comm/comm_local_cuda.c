@@ -121,7 +121,7 @@ static AmStatus make_moves(CudaPhase *phase, CudaCommRank *rank, const Members *
     return status;
 }
 
-/* Returns the part of operand k that this rank folds: `operand` is its own array. */
+/* Returns the part of its own operand k that this rank folds. */
 static CudaPart folded_part(const CommCall *own, int32_t k, int32_t count) {
     const IrShape *shape = own->operand_shapes[k];
     if (own->collective->kind == PROGRAM_ALL_REDUCE)
