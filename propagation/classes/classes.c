@@ -1,12 +1,17 @@
 /* Dimension classes by union-find over the ties of all factor rules.
  *
- * A tie is refused if it would put two dimensions of one tensor into a class
- * (classes.h). So that the refused ties are those of attention and not those
- * around it, ties are made in rounds: parameters with their new values and
- * what loops carry, operators other than dots, dots without batch dimensions (projections and
- * their gradients), dots with; then what windows reach, and where these overlap
- * slices and pads that shift by little: positions of an image. Each set keeps a ring of its members, and a
- * union walks the smaller one: O(n log n) in all.
+ * A tie is refused if it would put two dimensions of one tensor into a class (classes.h). The order of the
+ * ties decides which one that is. Ties are made in rounds, so that those of attention are refused, not those
+ * around it. Parameters are tied to their new values first, then the values that loops and conditionals hand
+ * on. The factors of operators follow, by round_of():
+ *
+ *   1  operators other than dots
+ *   2  dots without batch dimensions: projections and their gradients
+ *   3  dots with batch dimensions
+ *   4  dimensions that windows reach: positions of an image
+ *   5  slices and pads that shift these positions by little
+ *
+ * Each set keeps a ring of its members, and a union walks the smaller one: O(n log n) in all.
  */
 #include "propagation/classes/classes.h"
 
