@@ -103,8 +103,8 @@ static int32_t count_transfer(SimulateTrace *self, SimulateLanes *lanes, const P
     return found->count++;
 }
 
-/* Writes arrows from the senders to the receivers of the value that travels, by their places in the stages.
- */
+/* Writes arrows from the senders to the receivers of the value that travels, by their places in the
+ * stages. */
 static void append_arrows(SimulateTrace *self) {
     int32_t senders = self->end_counts[0], receivers = self->end_counts[1];
     int32_t count = senders > receivers ? senders : receivers;

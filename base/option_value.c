@@ -10,8 +10,8 @@
 #include "base/suggest.h"
 #include "base/text.h"
 
-/* Returns ", without a unit" where `end` follows a number and begins a text, or the same of a comma ("1,5").
- */
+/* Returns ", without a unit" where `end` follows a number and begins a text, or the same of a comma
+ * ("1,5"). */
 static const char *unit_hint(const char *text, const char *end) {
     if (end != text && *end == ',') return ", without a comma";
     return end != text && *end ? ", without a unit" : "";

@@ -474,8 +474,8 @@ static double gap_with(const Instance *instance, const char *parts, const Weight
     return gap;
 }
 
-/* Half the width of a 95 % interval by Student's distribution over the normal one's, for a mean of `count`.
- */
+/* Half the width of a 95 % interval by Student's distribution over the normal one's, for a mean of
+ * `count`. */
 static double student_factor(int32_t count) {
     static const double quantiles[] = {12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26}; /* 2 to 10 */
     return (count < 2 ? INFINITY : count <= 10 ? quantiles[count - 2] : 2.1) / 1.96;

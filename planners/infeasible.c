@@ -82,8 +82,8 @@ static void add_remedy(RemedySearch *self, const char *kind, const char *change,
         self->found, json_pack("{s:s, s:s, s:f}", "kind", kind, "change", change, "step_seconds", seconds));
 }
 
-/* Returns the cluster of a changed description, whose reference it takes; NULL: the description is not valid.
- */
+/* Returns the cluster of a changed description, whose reference it takes; NULL: the description is not
+ * valid. */
 static Cluster *changed_cluster(const RemedySearch *self, json_t *description) {
     Cluster *cluster = NULL;
     AmError refusal = {0};

@@ -59,8 +59,8 @@ struct CudaProduct {
     CudaProductShape shape; /* the requested shape */
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, d; /* of our matrices */
-    /* Those that cublasLtMatmulAlgoCheck() accepts, in the heuristic's order; `algorithm` is the one in use.
-     */
+    /* Those that cublasLtMatmulAlgoCheck() accepts, in the heuristic's order; `algorithm` is the one in
+     * use. */
     cublasLtMatmulHeuristicResult_t candidates[MOST_CANDIDATES];
     int32_t candidate_count, algorithm;
     bool is_tried;           /* the algorithm has run */

@@ -47,8 +47,8 @@ const char *array_file_metadata(const ArrayFile *file, const char *key);
 AmStatus array_file_read(ArrayFile *file, const ArrayEntry *entry, void *data, AmError *error);
 void array_file_close(ArrayFile *file);
 
-/* A safetensors file in the program's own bytes, which array_file_write() wrote: its layout is not checked.
- */
+/* A safetensors file in the program's own bytes, which array_file_write() wrote: its layout is not
+ * checked. */
 typedef struct ArrayImage {
     struct json_t *header;
     const char *data; /* after the header */

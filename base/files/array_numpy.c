@@ -50,8 +50,8 @@ static bool read_exactly(Source source, void *data, int64_t bytes) {
     return true;
 }
 
-/* Returns the status of a failure of libzip: a lack of memory or file descriptors is not the input's fault.
- */
+/* Returns the status of a failure of libzip: a lack of memory or file descriptors is not the input's
+ * fault. */
 static AmStatus status_of(zip_error_t *reason) {
     int cause = zip_error_system_type(reason) == ZIP_ET_SYS ? zip_error_code_system(reason) : 0;
     bool is_zlib = zip_error_system_type(reason) == ZIP_ET_ZLIB;

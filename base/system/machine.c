@@ -37,8 +37,8 @@ static void read_quota(void *user, const char *root, const char *folder) {
     if (has_quota && quota > 0 && period > 0) *processors = fmin(*processors, quota / period);
 }
 
-/* Counts the usable processors. A quota of 1.5 processors keeps two of them busy three quarters of the time.
- */
+/* Counts the usable processors. A quota of 1.5 processors keeps two of them busy three quarters of the
+ * time. */
 static int32_t count_processors(const char *root) {
     int32_t count = process_processors();
     double most = INFINITY;

@@ -78,8 +78,8 @@ typedef struct Cluster {
     int32_t only_link;        /* between the devices where all is one server with nothing else; else -1 */
     int32_t inside_link;      /* of every server of several devices, where no `topology` says more; else -1 */
     const int32_t *server_of; /* [device_count] */
-    /* Of a part (cluster_part()): the described cluster, and the numbers [device_count] of the devices there.
-     */
+    /* Of a part (cluster_part()): the described cluster, and the numbers [device_count] of the devices
+     * there. */
     const struct Cluster *parent; /* of which this is a part; NULL: this is no part */
     const int32_t *numbers;
     struct Topology *topology; /* the links as a graph, cost/cluster/topology.h */

@@ -159,8 +159,8 @@ static bool is_too_far(TopologyRoutes *routes, int64_t picoseconds, int32_t vert
     return routes->most != INT64_MAX && picoseconds + rest > routes->most;
 }
 
-/* Crosses the edges from a vertex that may be on the best route to the target. Returns how many it looked at.
- */
+/* Crosses the edges from a vertex that may be on the best route to the target. Returns how many it looked
+ * at. */
 static int64_t cross_towards(const Topology *self, TopologyRoutes *routes, const Reached *from) {
     int32_t first = self->first_leaving[from->vertex], end = self->first_leaving[from->vertex + 1];
     int64_t next = from->distance.picoseconds + routes->least[from->vertex];

@@ -45,8 +45,8 @@ typedef struct EdgeLoads {
 AmStatus edge_loads_open(EdgeLoads *self, Arena *arena, const Cluster *cluster, AmError *error);
 /* Adds `bytes` to every edge from device a to device b; returns the latency of the way. */
 double edge_loads_add(EdgeLoads *self, int32_t a, int32_t b, double bytes);
-/* Looks for the busiest edges on the way of the next flow, the first one after the last; returns its latency.
- */
+/* Looks for the busiest edges on the way of the next flow, the first one after the last; returns its
+ * latency. */
 double edge_loads_follow(EdgeLoads *self);
 /* Adds, in a tree, pairs: each of `count` devices sends `bytes` to every other. An edge with c of them on one
  * side carries c (count - c) bytes each way, so that the routes to the first device suffice. Both functions

@@ -179,8 +179,8 @@ static AmStatus find_bytes(CompiledFunction *self, AmError *error) {
 
 /* ---- values that run again ---- */
 
-/* Returns whether an instruction brings a parameter's shards to other devices: each function does so itself.
- */
+/* Returns whether an instruction brings a parameter's shards to other devices: each function does so
+ * itself. */
 static bool gathers_parameter(const Program *program, const ProgramInstruction *instruction, int32_t r) {
     if (instruction->kind != PROGRAM_COLLECTIVE || instruction->operand_count != instruction->result_count)
         return false;

@@ -119,8 +119,8 @@ static bool is_taken_in(const ProgramInstruction *instruction) {
     return is_fusible(instruction) && instruction->opcode != IR_PAD;
 }
 
-/* Returns whether XLA rather stores the result than computes it twice. A division by a constant is a product.
- */
+/* Returns whether XLA rather stores the result than computes it twice. A division by a constant is a
+ * product. */
 static bool is_expensive(const Program *program, const ProgramInstruction *instruction) {
     bool divides = instruction->opcode == IR_DIVIDE || instruction->opcode == IR_REMAINDER;
     if (divides) {

@@ -39,8 +39,8 @@ typedef struct XlaGraph {
 const ProgramInstruction *xla_producer(const Program *program, int32_t value);
 /* Returns the number of the node that makes a value: its own, or the first result of several. */
 int32_t xla_node_number(const Program *program, int32_t value);
-/* Returns the number of operands of a node; a merged collective has a node with one operand for each result.
- */
+/* Returns the number of operands of a node; a merged collective has a node with one operand for each
+ * result. */
 int32_t xla_operand_count(const ProgramInstruction *instruction);
 /* Returns the value that operand k of a node is, or of which it is a view. */
 int32_t xla_operand(const Program *program, const ProgramInstruction *instruction, int32_t node, int32_t k);

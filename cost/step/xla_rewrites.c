@@ -262,8 +262,8 @@ static bool runs_unsplit(const Program *program, const ProgramInstruction *instr
     return splits && !by_all && windows->feature_group_count < features;
 }
 
-/* Scatters partial values in the loops that carry them, if they update parameters that are stored in shards.
- */
+/* Scatters partial values in the loops that carry them, if they update parameters that are stored in
+ * shards. */
 static AmStatus scatter_in_loops(Program *merged, const bool *is_output, int64_t *bytes, AmError *error) {
     int32_t *reads = ARENA_ARRAY(merged->arena, int32_t, merged->value_count + 1);
     int32_t *carried =

@@ -24,8 +24,8 @@
 
 enum { MOST_NAMED = 8 };
 
-/* Adds the edge between groups that stands for edge e of a follower, unless there is one that is as strict.
- */
+/* Adds the edge between groups that stands for edge e of a follower, unless there is one that is as
+ * strict. */
 static AmStatus mirror_edge(ActorGraph *graph, int32_t e, int32_t count, AmError *error) {
     const ActorEdge edge = graph->edges[e];
     int32_t from = actor_group(graph, edge.producer), to = actor_group(graph, edge.consumer);

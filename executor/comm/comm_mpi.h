@@ -25,8 +25,8 @@ typedef struct CommShared {
     bool has_thread;
 } CommShared;
 
-/* Returns the number of a pair of ranks, which separates its messages from those of other pairs.
- */
+/* Returns the number of a pair of ranks, which separates its messages from those of other
+ * pairs. */
 static inline int32_t comm_mpi_pair(const CommShared *shared, int32_t from, int32_t to) {
     return from % shared->count * shared->count + to % shared->count;
 }

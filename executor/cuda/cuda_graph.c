@@ -23,8 +23,8 @@ static void release_record(void *object) {
     free(record);
 }
 
-/* Makes an empty record of a capture region. A failure is noted; the capture region is then issued plainly.
- */
+/* Makes an empty record of a capture region. A failure is noted; the capture region is then issued
+ * plainly. */
 static CudaRecord *make_record(CudaKernelDevice *device) {
     AmError failure = {0};
     CudaRecord *record = calloc(1, sizeof *record);

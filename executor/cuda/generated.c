@@ -193,8 +193,8 @@ static void load_unit(void *user, int32_t k) {
     unit_cache_take(&units->loaded[k], units->device, units->texts[k], &units->failures[k]);
 }
 
-/* Compiles and loads the units concurrently; the device keeps them. Reports the first failure in their order.
- */
+/* Compiles and loads the units concurrently; the device keeps them. Reports the first failure in their
+ * order. */
 static AmStatus load_units(Units *units, CudaKernelDevice *device, AmError *error) {
     AmStatus status = AM_OK;
     parallel_for(units->count, 0, load_unit, units);

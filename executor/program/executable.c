@@ -22,8 +22,8 @@ static void add_placed(ExecutableStep *ready, const Program *program, int32_t nu
                         .bytes = ir_shape_bytes(&program->values[value->storage].shape)};
 }
 
-/* Operands and results whose addresses the iteration chooses: those of an instruction's or a fusion's call.
- */
+/* Operands and results whose addresses the iteration chooses: those of an instruction's or a fusion's
+ * call. */
 static AmStatus prepare_placed(ExecutableStep *ready, Arena *arena, const Program *program,
                                const ProgramStep *step, AmError *error) {
     const ProgramFusion *fusion = step->fusion >= 0 ? &program->execution.fusions[step->fusion] : NULL;

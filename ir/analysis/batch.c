@@ -116,8 +116,8 @@ static void tie_convolution(const Batch *batch, int32_t value, int32_t lhs, int3
     if (c->feature_group_count <= 1) tie(batch, lhs, c->input_feature, rhs, c->kernel_input_feature);
 }
 
-/* Ties dimensions of which a gather takes all to those of the result, whose others are those of the indices.
- */
+/* Ties dimensions of which a gather takes all to those of the result, whose others are those of the
+ * indices. */
 static void tie_gather(const Batch *batch, int32_t value, int32_t operand, int32_t indices,
                        const IrGather *gather) {
     const IrShape *from = shape_of(batch, operand), *index_shape = shape_of(batch, indices);

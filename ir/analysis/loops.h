@@ -22,8 +22,8 @@ typedef struct IrLoop {
 typedef struct IrLoops {
     IrLoop *loops; /* every while, by instruction */
     int32_t loop_count;
-    /* [instruction] of a sample (ir/layers/sample_layers.h): the layers that it stands for; NULL: no sample
-     */
+    /* [instruction] of a sample (ir/layers/sample_layers.h): the layers that it stands for; NULL: no
+     * sample */
     const int32_t *layers;
     const int32_t *layer; /* [instruction] of a sample: which of its layers it is in, or -1 */
     int32_t layer_count;  /* of the sample */

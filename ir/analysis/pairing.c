@@ -112,8 +112,8 @@ static bool is_in_body(const Matcher *matcher, int32_t value) {
     return matcher->graph->owners[value] != matcher->module->entry;
 }
 
-/* Returns whether a shape is a slice along the first dimension of an array, with that dimension or without.
- */
+/* Returns whether a shape is a slice along the first dimension of an array, with that dimension or
+ * without. */
 static bool is_slice_of(const IrShape *slice, const IrShape *whole) {
     if (slice->type == DTYPE_TUPLE || whole->type == DTYPE_TUPLE || whole->rank == 0) return false;
     int32_t dropped = whole->rank - slice->rank;

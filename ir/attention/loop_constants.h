@@ -5,8 +5,8 @@
 
 #include "ir/attention/attention.h"
 
-/* Fills `*same` [instruction], in the arena, as IrAttentions.same. Computations that `is_body` marks count.
- */
+/* Fills `*same` [instruction], in the arena, as IrAttentions.same. Computations that `is_body` marks
+ * count. */
 AmStatus ir_find_loop_constants(int32_t **same, Arena *arena, const IrModule *canonical, const bool *is_body,
                                 AmError *error);
 

@@ -33,8 +33,8 @@ static int64_t local_id(int64_t id) {
     return id & 0xFFFFFFFF;
 }
 
-/* Translates ids into indices of instructions of the computation whose ids `locals` holds, all below `own`.
- */
+/* Translates ids into indices of instructions of the computation whose ids `locals` holds, all below
+ * `own`. */
 static AmStatus resolve_ids(const Builder *builder, const int32_t **indices, int32_t *count,
                             const int64_t *ids, size_t id_count, const char *what,
                             const Hlo__HloInstructionProto *owner, int32_t own) {

@@ -25,8 +25,8 @@ static bool all_before(const int32_t *places, int32_t place, const int64_t *ids,
     return true;
 }
 
-/* Returns whether all operands run before their users. places[i]: the place of the instruction at position i.
- */
+/* Returns whether all operands run before their users. places[i]: the place of the instruction at position
+ * i. */
 static bool operands_come_first(const int32_t *places, const Hlo__HloComputationProto *computation,
                                 const IdMap *positions) {
     for (size_t i = 0; i < computation->n_instructions; i++) {

@@ -32,8 +32,8 @@ typedef struct LayerRun {
     int32_t low, high; /* the layers of the run, both included */
 } LayerRun;
 
-/* Finds the layers and the run. `*is_found` is false where no run is long enough. The arena owns the arrays.
- */
+/* Finds the layers and the run. `*is_found` is false where no run is long enough. The arena owns the
+ * arrays. */
 AmStatus layer_run_find(LayerRun *run, bool *is_found, Arena *arena, const IrModule *module,
                         const IrRoles *roles, AmError *error);
 

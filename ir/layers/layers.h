@@ -18,8 +18,8 @@
 /* A module with more instructions is not made. */
 #define IR_LAYERS_MOST_INSTRUCTIONS 150000
 
-/* A parameter or output of the rewritten module: consecutive elements, row-major, of one of the original's.
- */
+/* A parameter or output of the rewritten module: consecutive elements, row-major, of one of the
+ * original's. */
 typedef struct IrLayerPart {
     int32_t original;
     int64_t first; /* its first element there */

@@ -151,8 +151,8 @@ static void find_standing(SampleBuilder *self) {
     }
 }
 
-/* Finds the outputs that update parameters: if that of the module is left out, the one that takes its place.
- */
+/* Finds the outputs that update parameters: if that of the module is left out, the one that takes its
+ * place. */
 static void find_updates(SampleBuilder *self) {
     const LayerRun *run = self->run;
     const IrInstruction *root = ir_instruction(run->from, run->from->computations[run->from->entry].root);

@@ -466,8 +466,8 @@ static bool is_forward(const Splitter *self, int32_t i) {
            self->roles->phases[origin] == IR_PHASE_FORWARD;
 }
 
-/* Finds the instructions of the forward pass, [count], but for scalars that it alone needs, such as the loss.
- */
+/* Finds the instructions of the forward pass, [count], but for scalars that it alone needs, such as the
+ * loss. */
 static bool *find_first(const Splitter *self, AmError *error) {
     const IrComposed *entry = &self->composer.computations[0];
     bool *is_first = ARENA_ARRAY(self->arena, bool, entry->count + 1);

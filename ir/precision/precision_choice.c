@@ -489,8 +489,8 @@ static bool passes_all(const Chooser *self, int32_t value) {
     return true;
 }
 
-/* Spreads a mark along the flows of `list`, from values that leave() accepts to those that enter() accepts.
- */
+/* Spreads a mark along the flows of `list`, from values that leave() accepts to those that enter()
+ * accepts. */
 static void spread_mark(Chooser *self, bool *is_marked, const FlowList *list,
                         bool (*leave)(const Chooser *, int32_t), bool (*enter)(const Chooser *, int32_t)) {
     int32_t depth = 0;

@@ -23,8 +23,8 @@ typedef struct UndoBuilder {
     int32_t *made;        /* [instruction]: its index in the computation that is made */
 } UndoBuilder;
 
-/* Fills is_position[i]: whether value i follows from iotas and constants alone, and from one iota at least.
- */
+/* Fills is_position[i]: whether value i follows from iotas and constants alone, and from one iota at
+ * least. */
 static void find_positions(bool *is_position, bool *is_fixed, const IrDataflow *flow) {
     for (int32_t i = 0; i < flow->count; i++) {
         const IrInstruction *instruction = &flow->module->instructions[flow->sources[i]];

@@ -303,8 +303,8 @@ static AmStatus verify_source_target_pairs(const Verifier *verifier, const IrIns
     return status;
 }
 
-/* Returns whether `offset` has one index per dimension of `buffer`, or one tuple of such indices per slice.
- */
+/* Returns whether `offset` has one index per dimension of `buffer`, or one tuple of such indices per
+ * slice. */
 static bool is_offset(const IrShape *buffer, const IrShape *offset) {
     if (dtype_bits(buffer->type) == 0 || offset->type != DTYPE_TUPLE) return false;
     bool are_tuples = offset->rank > 0 && offset->elements[0].type == DTYPE_TUPLE;

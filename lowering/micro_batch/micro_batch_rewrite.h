@@ -122,8 +122,8 @@ static inline bool micro_batch_rounds_sum(const MicroBatchRewrite *self, Dtype t
 
 /* Finds states of all values from the batch dimensions of the data. */
 AmStatus micro_batch_find_states(MicroBatchRewrite *self, AmError *error);
-/* Returns the state of the operand (or result) of a reshape that corresponds to `state`; false if none does.
- */
+/* Returns the state of the operand (or result) of a reshape that corresponds to `state`; false if none
+ * does. */
 bool micro_batch_reshape(MicroBatchState *to, const IrShape *to_shape, MicroBatchState state,
                          const IrShape *shape, int64_t iterations);
 /* Returns whether a factor can be split over time: its whole dimension in every place. */

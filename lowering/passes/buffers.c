@@ -49,8 +49,8 @@ typedef struct Planner {
     int32_t *defined_at;    /* [value]: the step that defines it, counted alike; or NEVER */
     bool *in_caller_memory; /* [value]: an output in an array of the caller */
     bool has_loop;          /* the program has one */
-    /* Operands that a running collective still reads: lists of values by the step after which they are free.
-     */
+    /* Operands that a running collective still reads: lists of values by the step after which they are
+     * free. */
     int32_t *held_first, *held_next; /* [step], [value]; -1: the end of a list */
     LayerCopies copies;              /* of a sample */
     OtherCopies *others;             /* [value] of a sample; NULL: no sample */

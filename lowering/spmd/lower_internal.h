@@ -11,8 +11,8 @@
 #include "lowering/spmd/lower_memo.h"
 #include "propagation/assign/split.h"
 
-/* Numbers in the place of a leaf (LoweredState.leaf), for values that are no leaf of a result of the module.
- */
+/* Numbers in the place of a leaf (LoweredState.leaf), for values that are no leaf of a result of the
+ * module. */
 #define LOWERED_F32_SUM   (-1) /* the f32 sum of a result of a 16-bit type, not yet rounded */
 #define LOWERED_HALO      (-2) /* a shard with elements of its neighbours, for one user */
 #define LOWERED_IN_BLOCKS (-3) /* a view of the value in which it is moved */
@@ -83,8 +83,8 @@ AmStatus lower_loop(Lowering *self, const PlannedLoop *loop, AmError *error);
 /* Lowers a planned conditional: its operands, results and branches. */
 AmStatus lower_conditional(Lowering *self, const PlannedConditional *conditional, AmError *error);
 
-/* Returns whether this stage has an instruction, parameter, output, array of a planned loop (lower_stages.c).
- */
+/* Returns whether this stage has an instruction, parameter, output, array of a planned loop
+ * (lower_stages.c). */
 bool lower_holds(const Lowering *self, int32_t i);
 bool lower_holds_parameter(const Lowering *self, int32_t k);
 bool lower_holds_output(const Lowering *self, int32_t k);

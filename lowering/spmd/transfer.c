@@ -140,8 +140,8 @@ static void sort_targets(Matcher *self, Arena *scratch, int32_t count) {
     qsort(self->starts, (size_t)count, sizeof *self->starts, compare_starts);
 }
 
-/* Lists the devices of the target that may need something of the source device, ascending; returns how many.
- */
+/* Lists the devices of the target that may need something of the source device, ascending; returns how
+ * many. */
 static int32_t list_near(Matcher *self, int32_t count) {
     const Pieces *source = self->sorted < 0 ? NULL : &self->source[self->sorted];
     if (!source || source->blocks > 1) {

@@ -14,8 +14,8 @@
 
 enum { MOST_WEIGHTS = 8, FIRST_WEIGHT = 1, MEMORY_PRICES = 3 };
 
-/* Weights a of computing. Near 1 operators of partial sums, which may be omitted, cost little communication.
- */
+/* Weights a of computing. Near 1 operators of partial sums, which may be omitted, cost little
+ * communication. */
 static const double compute_weights[MOST_WEIGHTS] = {0.99, 0.95, 0.9, 0.8, 0.65, 0.5, 0.3, 0.1};
 
 /* Prices of all memory, in bounds without a price. */

@@ -110,8 +110,8 @@ static double find_first(CutSearch *self, const Step *step, int32_t end, int32_t
     return least;
 }
 
-/* Computes the stage's seconds; items that its border may divide count by the fraction of their cost there.
- */
+/* Computes the stage's seconds; items that its border may divide count by the fraction of their cost
+ * there. */
 static void fill_stage(const CutSearch *self, PathStage *stage) {
     const CutTables *tables = self->tables;
     int32_t widths = tables->work->width_count, w = stage->step->width, length = stage->end - stage->first;

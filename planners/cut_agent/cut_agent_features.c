@@ -109,8 +109,8 @@ static double shares_at(Rest *rest, double level) {
     return sum;
 }
 
-/* Shares of the work with which all stages end together, given the transfers and reductions in rest->stages.
- */
+/* Shares of the work with which all stages end together, given the transfers and reductions in
+ * rest->stages. */
 static void share_out(Rest *rest) {
     double none = shares_at(rest, 0), one = shares_at(rest, 1) - none;
     shares_at(rest, (rest->work - none) / one);

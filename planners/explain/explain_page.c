@@ -29,8 +29,8 @@ void html_append(Text *text, const char *string) {
     append_escaped(text, string, strlen(string));
 }
 
-/* Appends the row at `cells` as cells of `tag`, aligned as those of the row at `like`. Returns the next row.
- */
+/* Appends the row at `cells` as cells of `tag`, aligned as those of the row at `like`. Returns the next
+ * row. */
 static const char *append_row(Text *text, const char *tag, const char *cells, const char *like) {
     text_append_string(text, "<tr>");
     for (bool is_last = false; !is_last;) {

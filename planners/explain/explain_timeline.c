@@ -83,8 +83,8 @@ static void find_separate_loop(ExplainedTimeline *self, const ProgramInstruction
     }
 }
 
-/* Finds loops over micro-batches. In joined loops those of the forward pass come first, one for each chunk.
- */
+/* Finds loops over micro-batches. In joined loops those of the forward pass come first, one for each
+ * chunk. */
 static void find_loops(ExplainedTimeline *self, const Program *program) {
     for (int32_t first = 0, count; first < program->instruction_count; first += count) {
         const InterleavedLoops *iterations = program->instructions[first].loop.iterations;

@@ -89,8 +89,8 @@ static AmStatus add_figures(Differ *self) {
 
 /* ---- decisions ---- */
 
-/* Simulates the first plan with the changed document. A plan that cannot be made is a reason, not an error.
- */
+/* Simulates the first plan with the changed document. A plan that cannot be made is a reason, not an
+ * error. */
 static AmStatus simulate_changed(Differ *self, ExplainedChange *change, json_t *document) {
     const SimulationOptions options = {.memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION,
                                        .stop = self->stop};

@@ -147,8 +147,8 @@ static AmStatus add_parts(json_t *rows, const PlanRanks *ranks, AmError *error) 
     return AM_OK;
 }
 
-/* Finds whether examples depend on one another in the parts that ranks and micro-batches have of the batch.
- */
+/* Finds whether examples depend on one another in the parts that ranks and micro-batches have of the
+ * batch. */
 static AmStatus find_mixing(bool *mixes, const PlanRanks *ranks, const Plan *plan, AmError *error) {
     const PlanContext *context = ranks->context;
     const Mesh *mesh = &plan->stages[0].mesh;

@@ -63,8 +63,8 @@ void plan_climb_close(PlanClimb *self) {
 
 /* ---- changes of a plan ---- */
 
-/* In instructions. A change of recomputation makes a module anew, which takes as long as several evaluations.
- */
+/* In instructions. A change of recomputation makes a module anew, which takes as long as several
+ * evaluations. */
 enum { LARGE = 30000 };
 
 AmStatus plan_climb_list(ClimbBase *base, const Plan *plan, const PlanClimb *self, Arena *arena,

@@ -78,8 +78,8 @@ typedef struct ClimbBatch {
     double most_seconds; /* plans that certainly take longer need no exact price; 0: all do */
 } ClimbBatch;
 
-/* Simulates the plan and lists its changes in `arena`, which plan_climb_unlist() empties, after errors, too.
- */
+/* Simulates the plan and lists its changes in `arena`, which plan_climb_unlist() empties, after errors,
+ * too. */
 AmStatus plan_climb_list(ClimbBase *base, const Plan *plan, const PlanClimb *self, Arena *arena,
                          AmError *error);
 void plan_climb_unlist(ClimbBase *base);

@@ -146,8 +146,8 @@ static AmStatus count_crossing(LayerCosts *self, AmError *error) {
  * after the next checkpoint. */
 static AmStatus count_checkpoints(LayerCosts *self, AmError *error) {
     const PlanContext *context = self->context;
-    /* Cuts over which little more goes than over the least of their neighbours: between layers, not within.
-     */
+    /* Cuts over which little more goes than over the least of their neighbours: between layers, not
+     * within. */
     enum { REACH = 2 };
     const double most = 1.25;
     self->checkpoints.is_at = ARENA_ARRAY(&self->arena, bool, self->units.count + 1);

@@ -13,8 +13,8 @@ AmStatus pipeline_recompute_more(PipelineCandidates *self, int64_t last, AmError
 /* Tries the `most` best pipelines under the schedules that few modules and stages gain by, as far as they
  * take at most `near` times as long as the best that was tried so. */
 AmStatus pipeline_price_schedules(PipelineCandidates *self, int32_t most, double near, AmError *error);
-/* Tries the best pipeline of each order of the devices under these schedules, where there are several orders.
- */
+/* Tries the best pipeline of each order of the devices under these schedules, where there are several
+ * orders. */
 AmStatus pipeline_price_orders(PipelineCandidates *self, double near, AmError *error);
 /* Changes the best multi-stage plans up to `last` simulations; and one-stage plans, whose
  * simulation is cheaper, if one is near the best. */

@@ -205,8 +205,8 @@ static AmStatus price_numbers(PipelineCandidates *self, const int32_t *numbers, 
     TRY(stage_model_open(&self->model, self->costs, numbers, count, &settings, error));
     self->budget.used += stage_model_evaluations(self->model);
     search_watch_count(scope->request->callbacks.watch, stage_model_evaluations(self->model), NAN);
-    /* A table that cannot be made takes no evaluation, so some may be missing although evaluations are left.
-     */
+    /* A table that cannot be made takes no evaluation, so some may be missing although evaluations are
+     * left. */
     self->budget.is_cut |= is_reduced && self->model->table_count == settings.most_tables;
     if (self->budget.is_cut || !budget_try_take(&self->budget, 1)) return AM_OK;
     pipeline_allow_candidates(self);

@@ -12,8 +12,8 @@
 #include "planners/problem/search_result.h"
 #include "planners/problem/search_scope.h"
 
-/* Refuses requests that the space does not have, and an agent that cannot be read or has too few evaluations.
- */
+/* Refuses requests that the space does not have, and an agent that cannot be read or has too few
+ * evaluations. */
 AmStatus pipeline_check_options(const SearchScope *scope, AmError *error);
 
 /* Makes one round of the search (plan_search.h). scope->micro_batches 0: all powers of two that divide

@@ -15,8 +15,8 @@
 #include "planners/pipeline/stage_model.h"
 
 enum {
-    /* Tensor degrees, the sequence split or not, ZeRO 0 to 3, recomputation of nothing, of all or by a level.
-     */
+    /* Tensor degrees, the sequence split or not, ZeRO 0 to 3, recomputation of nothing, of all or by a
+     * level. */
     MOST_STRATEGIES = PIPELINE_MOST_TENSORS * 2 * 4 * (2 + RECOMPUTE_MOST_LEVELS),
     MOST_LIMITS = 48,
     MOST_KEPT = 32,

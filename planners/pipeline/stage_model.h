@@ -53,8 +53,8 @@ static inline const StageModel *stage_model_of(const StageModel *own, const Pipe
     return pipeline->order ? pipeline->order : own;
 }
 
-/* One unit of a stage with a strategy on a class of places: seconds of an iteration, collectives among them.
- */
+/* One unit of a stage with a strategy on a class of places: seconds of an iteration, collectives among
+ * them. */
 typedef struct UnitCost {
     double forward, backward, update;
     LayerBytes bytes;

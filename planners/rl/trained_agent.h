@@ -25,8 +25,8 @@ AmStatus trained_agent_continue(Agent **agent, const AgentSettings *settings, in
  * the usual ones. AM_ERROR_INPUT: there is no such part. */
 AmStatus trained_agent_parts(AgentSettings *settings, const char *parts, const char *source, AmError *error);
 
-/* Checks that the array `hidden` of a file has the sizes of the settings' hidden layers; else AM_ERROR_INPUT.
- */
+/* Checks that the array `hidden` of a file has the sizes of the settings' hidden layers; else
+ * AM_ERROR_INPUT. */
 AmStatus trained_agent_check_layers(const AgentSettings *settings, ArrayFile *file, AmError *error);
 
 /* Writes the sizes of the hidden layers (`hidden`), the parameters, and those of a second agent (`errors`;
@@ -38,8 +38,8 @@ AmStatus trained_agent_write(Agent *agent, Agent *errors, const char *path, cons
 /* Writes a checkpoint of a training: head[0..head_bytes), then the agent. `path` NULL: nothing. */
 AmStatus trained_checkpoint_write(const char *path, const void *head, size_t head_bytes, Agent *agent,
                                   AmError *error);
-/* Reads the head of a checkpoint; a file that is too short leaves it unchanged. The caller releases `bytes`.
- */
+/* Reads the head of a checkpoint; a file that is too short leaves it unchanged. The caller releases
+ * `bytes`. */
 AmStatus trained_checkpoint_read(FileBytes *bytes, void *head, size_t head_bytes, const char *path,
                                  AmError *error);
 /* Loads the agent after the head. AM_ERROR_INPUT if it has other features. */

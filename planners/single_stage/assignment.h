@@ -16,8 +16,8 @@
 #include "dqn/agent.h"
 #include "planners/single_stage/estimate.h"
 
-/* Changed with every change of the features' meaning or of the arrays: files of other versions are refused.
- */
+/* Changed with every change of the features' meaning or of the arrays: files of other versions are
+ * refused. */
 #define ASSIGNMENT_VERSION      "automap-assignment-3"
 #define ASSIGNMENT_FACTS        47 /* of a plan */
 #define ASSIGNMENT_FEATURES     74 /* of an action: the facts of the plan before it come first */

@@ -26,8 +26,8 @@
 #define FIRST_TEMPERATURE     0.02
 #define LAST_TEMPERATURE      0.4
 #define EXPANDED_PENALTY      0.05 /* per expansion of a plan, in the logarithm of seconds */
-/* The error at a plan is the mean of the errors at priced plans, weighted by the distance of their features.
- */
+/* The error at a plan is the mean of the errors at priced plans, weighted by the distance of their
+ * features. */
 #define ERROR_DISTANCE 0.3
 #define ERROR_PRIOR    0.3 /* weight of "no error" */
 #define UNKNOWN_BONUS  0.3 /* in the logarithm of seconds */

@@ -281,8 +281,8 @@ static void note_carried(Exploration *exploration) {
     }
 }
 
-/* Puts the problems first on which a plan may be the best of all, by the estimates, and returns their number.
- */
+/* Puts the problems first on which a plan may be the best of all, by the estimates, and returns their
+ * number. */
 static int32_t put_promising_first(Exploration *exploration) {
     SingleStageSearch *self = exploration->search;
     Screening *screenings = exploration->screenings;

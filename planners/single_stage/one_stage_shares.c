@@ -116,8 +116,8 @@ static AmStatus price_prefixes(StageProblem *problem, AmError *error) {
     return AM_OK;
 }
 
-/* Changes the axis priorities of the best plan with shares, one by one, to those of the sharers on its mesh.
- */
+/* Changes the axis priorities of the best plan with shares, one by one, to those of the sharers on its
+ * mesh. */
 static AmStatus climb_priorities(SingleStageSearch *self, const Sharers *sharers, Plan **plan, MemoryFit *fit,
                                  AmError *error) {
     const Mesh *mesh = &(*plan)->stages[0].mesh;

@@ -101,8 +101,8 @@ bool single_stage_has_baseline(const SingleStageSearch *self);
 void single_stage_add_baselines(SingleStageSearch *self);
 /* Adds the best axis plan of the round with overrides, then with unequal shares and single changes. */
 AmStatus single_stage_end_round(SingleStageSearch *self, AmError *error);
-/* Adds the baselines, takes the best plan and bounds its space. `start`: seconds of the clock at the begin.
- */
+/* Adds the baselines, takes the best plan and bounds its space. `start`: seconds of the clock at the
+ * begin. */
 AmStatus single_stage_finish(SingleStageSearch *self, double start, AmError *error);
 /* Fails because no one-stage plan has the fixed degrees. */
 AmStatus single_stage_fail_degrees(const SingleStageSearch *self, AmError *error);

@@ -94,8 +94,8 @@ static HaloMap map_positions(const IrWindowDimension *window) {
                      .low = window->padding_low};
 }
 
-/* Pads `range` so that the window has `count` positions, the first at element `first` before base dilation.
- */
+/* Pads `range` so that the window has `count` positions, the first at element `first` before base
+ * dilation. */
 static void pad_window(IrWindowDimension *window, HaloRange range, int64_t first, int64_t count) {
     int64_t reach = reach_of(window) + 1;
     int64_t padded = count > 0 ? dilated(count, window->stride) + reach - 1 : reach - 1;

@@ -435,8 +435,8 @@ static bool pass_over(Spread *self, int32_t first, int32_t count) {
 /* Raises the level step by step, to a fixed point at each. */
 static void run_levels(Spread *self) {
     const IrModule *module = self->module;
-    /* Each change is a refinement or has more parts, so that the passes end; the bound is for the contrary.
-     */
+    /* Each change is a refinement or has more parts, so that the passes end; the bound is for the
+     * contrary. */
     int64_t budget = 64 + 8 * (int64_t)module->instruction_count;
     for (int32_t round = 0; round <= LEVELS; round++) {
         self->level = round < LEVELS ? round : LEVELS - 1;

@@ -44,8 +44,8 @@ const Tiles *tiles_keep(TilesPool *pool, Tiles *tiles, int32_t *devices);
 /* Reads the sharding of one array. Unreduced parts are read as copies, an unknown sharding as
  * replicated. AM_ERROR_INPUT for an invalid array of devices. */
 AmStatus tiles_read(const Tiles **tiles, TilesPool *pool, const Hlo__OpSharding *message, AmError *error);
-/* Returns the sharding as a message in the arena of the pool, as iota where it is one; NULL without memory.
- */
+/* Returns the sharding as a message in the arena of the pool, as iota where it is one; NULL without
+ * memory. */
 Hlo__OpSharding *tiles_message(TilesPool *pool, const Tiles *tiles);
 
 /* Returns the number of parts of an array; 1 unless it is tiled. */

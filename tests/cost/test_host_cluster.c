@@ -111,8 +111,8 @@ static void more_ranks_than_processors(void **state) {
     end(&self);
 }
 
-/* One figure that was disturbed: an all-reduce takes no longer than its two halves, these no longer than it.
- */
+/* One figure that was disturbed: an all-reduce takes no longer than its two halves, these no longer than
+ * it. */
 static void collectives_bound_one_another(void **state) {
     (void)state;
     static const char *const kinds[] = {"all_reduce", "all_gather", "reduce_scatter"};

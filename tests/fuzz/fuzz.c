@@ -57,8 +57,8 @@ static bool pass_through(size_t form, const Hlo__HloModuleProto *message, IrModu
     return status == AM_OK;
 }
 
-/* All forms where inputs are replayed; under libFuzzer one, which the bytes choose, since it has many inputs.
- */
+/* All forms where inputs are replayed; under libFuzzer one, which the bytes choose, since it has many
+ * inputs. */
 static bool is_chosen(size_t form, const uint8_t *data, size_t size) {
 #ifdef AUTOMAP_FUZZ
     return hash_bytes(data, size, 0) % 3 == form;

@@ -77,8 +77,8 @@ static void opcodes_have_names(void **state) {
     assert_int_equal(ir_opcode_arity(IR_TUPLE), -1);
 }
 
-/* The facts of products agree with the classes of their sharding rules, which split a contracted dimension.
- */
+/* The facts of products agree with the classes of their sharding rules, which split a contracted
+ * dimension. */
 static void products_have_rules_of_products(void **state) {
     (void)state;
     static const char *const rules[] = {

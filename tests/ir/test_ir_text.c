@@ -517,8 +517,8 @@ static void hash_of(const char *path, char hex[65], const char *written) {
     ir_module_free(module);
 }
 
-/* The binary, the text written of it and, where there are any, jaxlib's texts.
- */
+/* The binary, the text written of it and, where there are any, jaxlib's
+ * texts. */
 static void check_hashes(const char *name, bool has_texts) {
     char path[512], binary[65], text[65];
     const char *written = "test_ir_text_written.hlo.txt";

@@ -41,8 +41,8 @@ static void count_exchanges(const Program *program) {
                      program->instructions[k].collective->kind == PROGRAM_HALO_EXCHANGE;
 }
 
-/* Says that instruction i splits `factors`, or is stored split along the dimensions that they have in `slot`.
- */
+/* Says that instruction i splits `factors`, or is stored split along the dimensions that they have in
+ * `slot`. */
 static void add_override(PlanStage *stage, const SplitCase *self, int32_t i, const int32_t *factors,
                          int32_t user, int32_t slot) {
     const FactorRule *rule = &self->context.rules->rules[user];

@@ -105,8 +105,8 @@ static void any_number_of_stages(void **state) {
     }
 }
 
-/* Two stages of one layer each: t = 3 and 6, c = 1 and M = 2: max(2 (3 + 2), 5 + 2 6) = 17, and reductions.
- */
+/* Two stages of one layer each: t = 3 and 6, c = 1 and M = 2: max(2 (3 + 2), 5 + 2 6) = 17, and
+ * reductions. */
 static void lengths_by_hand(void **state) {
     (void)state;
     Arena arena = {0};

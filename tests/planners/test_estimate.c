@@ -237,8 +237,8 @@ static void test_screening_ends(void **state) {
     problem_case_close(&self);
 }
 
-/* Past the deadline only the first rank of a stage is lowered; the others keep the memory of the simulation.
- */
+/* Past the deadline only the first rank of a stage is lowered; the others keep the memory of the
+ * simulation. */
 static void test_ranks_end(void **state) {
     (void)state;
     const StopSignal over = {.deadline = clock_seconds() - 1};

@@ -89,8 +89,8 @@ static void test_chain(void **state) {
     assert_int_equal(boundaries, 1);
 }
 
-/* Every legal action is within the radius of its boundary and after the cut before; other actions are not.
- */
+/* Every legal action is within the radius of its boundary and after the cut before; other actions are
+ * not. */
 static void test_windows(void **state) {
     PaperPipeline *pipeline = pipeline_of(*state, 0.9);
     Environment *environment = &pipeline->base;

@@ -61,8 +61,8 @@ static PlanClimb climb_of(Fixture *self, int64_t cap) {
     return climb;
 }
 
-/* A climb ends at its own limit, or at that of the search if it is smaller. Only the latter ends the search.
- */
+/* A climb ends at its own limit, or at that of the search if it is smaller. Only the latter ends the
+ * search. */
 static void test_limit_of_a_climb(void **state) {
     (void)state;
     static const struct {

@@ -22,8 +22,8 @@
 #define CASES       sample_of(240, 60) /* of each other type one */
 #define MOST_VALUES 8
 
-/* A tree: `leaves` products p0, p1, ..., then operators o0, o1, ...; the last is an operand of a product.
- */
+/* A tree: `leaves` products p0, p1, ..., then operators o0, o1, ...; the last is an operand of a
+ * product. */
 typedef struct Tree {
     int32_t leaves, operators;
     bool has_linear; /* an operator that partial sums pass */

@@ -26,8 +26,8 @@ static inline void generated_add_text(GeneratedModules *self, const char *text) 
     if (self->generated.count == before) fail_msg("no new kernel of\n%s", text);
 }
 
-/* Compiles everything, compares it with the CPU's on corner cases (`corners`) and without, and releases it.
- */
+/* Compiles everything, compares it with the CPU's on corner cases (`corners`) and without, and releases
+ * it. */
 static inline void generated_finish(GeneratedModules *self, bool corners, double tolerance) {
     Random random;
     random_seed(&random, 5);

@@ -81,8 +81,8 @@ static AmStatus prepare_part(RegionKernel *kernel, PartProgram *part, Arena *are
     return AM_OK;
 }
 
-/* Returns whether the packed elements of one input begin with those of another, for all of a unit's blocks.
- */
+/* Returns whether the packed elements of one input begin with those of another, for all of a unit's
+ * blocks. */
 static bool begins_with(const BlockArray *wide, const BlockArray *narrow) {
     bool is_alike = wide->link.place == narrow->link.place && wide->link.index == narrow->link.index &&
                     wide->link.value == narrow->link.value &&

@@ -442,8 +442,8 @@ static void plan_image(const ConvolutionKernel *kernel, const KernelCall *call, 
     plan->is_padded = true;
 }
 
-/* Phases and their cells; every cell belongs to one phase in each dimension or to some, so cells may repeat.
- */
+/* Phases and their cells; every cell belongs to one phase in each dimension or to some, so cells may
+ * repeat. */
 static AmStatus list_phases(const ConvolutionKernel *kernel, Indirect *plan, Arena *arena, AmError *error) {
     int64_t phases = 1, cells = 0, first[MOST_SPATIAL] = {0};
     for (int32_t s = 0; s < kernel->spatial_count; s++) {

@@ -53,8 +53,8 @@ static void append_cells(Text *out, const IrWindowDimension *window, const IrSha
     text_append_string(out, ";\n");
 }
 
-/* Begins a kernel with a thread per element of `shape` at d0, ... that begins with `computation` as "NAME".
- */
+/* Begins a kernel with a thread per element of `shape` at d0, ... that begins with `computation` as
+ * "NAME". */
 static AmStatus begin(Text *body, Arena *arena, const KernelCall *call, const CudaSource *source,
                       const IrShape *shape, const char *name, const ElementComputation *computation,
                       AmError *error) {
@@ -179,8 +179,8 @@ static bool combines_inputs(const ElementComputation *body, const KernelCall *ca
     return true;
 }
 
-/* Appends one cell: values v0, ... are those so far, then those of the cell; padding has the initial value.
- */
+/* Appends one cell: values v0, ... are those so far, then those of the cell; padding has the initial
+ * value. */
 static bool append_cell(Text *out, Arena *arena, const KernelCall *call, const ElementComputation *body) {
     int32_t count = call->result_count;
     Dtype *types = ARENA_ARRAY(arena, Dtype, 2 * count + body->op_count + 1);

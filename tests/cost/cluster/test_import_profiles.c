@@ -49,8 +49,8 @@ static void operators_of_aceso_give_curves(void **state) {
     end(&self);
 }
 
-/* The rate inside a server is that of one pair, between servers that of all its devices, in GB/s at log2(MB).
- */
+/* The rate inside a server is that of one pair, between servers that of all its devices, in GB/s at
+ * log2(MB). */
 static void coefficients_of_sailor_give_links(void **state) {
     (void)state;
     Imported self;

@@ -144,8 +144,8 @@ static void blocks_take_the_time_of_their_steps(void **state) {
     plan_context_free(found.whole);
 }
 
-/* The elements of an operator are in the order of its results, also where nothing else is ready to be placed.
- */
+/* The elements of an operator are in the order of its results, also where nothing else is ready to be
+ * placed. */
 static void elements_are_in_order(void **state) {
     (void)state;
     const AttentionForm form = {.batch = BATCH,

@@ -186,8 +186,8 @@ static AmStatus stop_at(void *user, int64_t iteration, AmError *error) {
     return AM_OK;
 }
 
-/* A loader that is ahead, a stage that may be a step ahead, one that is late: all end after the same step.
- */
+/* A loader that is ahead, a stage that may be a step ahead, one that is late: all end after the same
+ * step. */
 static void test_last_step(void **state) {
     (void)state;
     for (int k = 0; k < 20; k++) {

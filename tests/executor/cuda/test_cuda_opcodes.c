@@ -438,8 +438,8 @@ static void run_by_itself(Sweep *self, const OpcodeTemplate *form, double start,
     else self->skipped++;
 }
 
-/* A line for each large module, or one for all with fewer elements. False: no such family exists.
- */
+/* A line for each large module, or one for all with fewer elements. False: no such family
+ * exists. */
 static bool run_all_large(Sweep *self, double seconds) {
     static bool is_large[IR_OPCODE_COUNT];
     double start = clock_seconds();

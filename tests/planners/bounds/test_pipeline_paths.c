@@ -338,8 +338,8 @@ static bool make_cuts(Cuts *cuts, const Cuts *given, const BoundWork *work, cons
     return true;
 }
 
-/* Returns the seconds of an item in one iteration on a device of a type that has 1 / `devices` of its stage.
- */
+/* Returns the seconds of an item in one iteration on a device of a type that has 1 / `devices` of its
+ * stage. */
 static double part_of(const BoundItem *item, const Cluster *cluster, int32_t device, int32_t iterations,
                       double devices) {
     const ClusterDeviceType *type = cluster_device_type(cluster, device);

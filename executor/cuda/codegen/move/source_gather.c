@@ -18,8 +18,8 @@ int64_t cuda_most_index(const IndexMap *map, int32_t k) {
     return whole - (map->map_full[k] ? whole : map->map_size[k]);
 }
 
-/* Returns whether pairs along the last dimension of the window are aligned in the operand and in the slices.
- */
+/* Returns whether pairs along the last dimension of the window are aligned in the operand and in the
+ * slices. */
 static bool has_pairs(const IndexMap *map) {
     int32_t last = map->window_rank - 1;
     if (last < 0 || map->window_operand_strides[last] != 1 || map->window_slice_strides[last] != 1 ||

@@ -229,8 +229,8 @@ static void append_row(Text *out, const KernelCall *call, const IndexMap *map, c
                 AT_ONCE, entries->bits);
 }
 
-/* Adds the launch that combines the updates. The thread of the first entry of a row combines the whole row.
- */
+/* Adds the launch that combines the updates. The thread of the first entry of a row combines the whole
+ * row. */
 static AmStatus launch_rows(CudaSource *source, Arena *arena, const KernelCall *call, const IndexMap *map,
                             const Entries *entries, const ElementComputation *combine, int32_t half,
                             AmError *error) {

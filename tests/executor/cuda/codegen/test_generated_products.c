@@ -132,8 +132,8 @@ static void test_pack(void **state) {
     generated_free(&generated);
 }
 
-/* Dimensions of an array in any order, some of them padded or cropped; sizes that words divide, and others.
- */
+/* Dimensions of an array in any order, some of them padded or cropped; sizes that words divide, and
+ * others. */
 static int64_t random_pack(CudaPack *pack, Random *random) {
     static const int64_t sizes[] = {1, 3, 8, 16, 34, 40, 70};
     int64_t dimensions[4], strides[4], elements = 1;
