@@ -1,17 +1,16 @@
 /* Distributions of the return instead of its mean (C51, Bellemare et al. 2017).
  *
- * A return is one of `count` atoms z_i = least + i step, step = (most - least) /
- * (count - 1), with probability softmax(logits)_i; a value is the mean
- * sum_i p_i z_i. The learning target of a transition is the distribution of
- * reward + discount z at the next state, for the action of the largest mean
- * (double DQN: chosen by the online network, distributed by the target network),
- * with every moved atom's mass shared between its two neighbours in proportion to
- * its nearness, and what falls outside [least, most] put on the ends.
+ * A return is one of `count` atoms z_i = least + i step, step = (most - least) / (count - 1), with
+ * probability p_i = softmax(logits)_i. A value is the mean sum_i p_i z_i.
  *
- * The loss is the cross entropy -sum_i m_i ln p_i of a target m; its derivative
- * by the logits is p - m. The priority of a transition is KL(m || p), the same
- * less the entropy of m, so that it is 0 where nothing is left to learn
- * (Hessel et al. 2018).
+ * The target of a transition is the distribution of reward + discount z at the next state, for the action of
+ * the largest mean. In double DQN the online network chooses the action, and the target network gives the
+ * distribution. The mass of a moved atom is shared between its two neighbours in proportion to its nearness.
+ * Mass outside [least, most] goes to the ends.
+ *
+ * The loss is the cross entropy -sum_i m_i ln p_i of a target m. Its derivative by the logits is p - m. The
+ * priority of a transition is KL(m || p), the loss less the entropy of m, which is 0 where nothing is left to
+ * learn (Hessel et al. 2018).
  */
 #ifndef DQN_DISTRIBUTION_H
 #define DQN_DISTRIBUTION_H

@@ -4,13 +4,12 @@
  *     {"for": {"s": [0, 4], "d": [0, 8]}, "where": "d % 2 == 0",
  *      "from": "server{s}/device{d}", "to": "server{s}/pcie{d/4}", "link": "pcie", "width": 2}]}
  *
- * A template stands for one edge for every choice of its variables, each from its
- * first value up to but without its second, for which `where` is not 0; the first
- * variable in the order of the alphabet varies slowest. serverS/deviceD is a
- * device; any other name is a switch, which exists from its first mention on.
- * `width` is the number of parallel links, 1 where it is absent (a part of a link
- * is a number below 1). Edges have their link's whole latency. How many edges there
- * will be is known, and bounded, before the first one is made.
+ * A template stands for one edge for every choice of its variables for which `where` is not 0. A variable
+ * takes the values from its first number up to, but without, its second. The first variable in the order of
+ * the alphabet varies slowest. serverS/deviceD is a device. Any other name is a switch, which exists from its
+ * first mention on. `width` is the number of parallel links, 1 where it is absent; a number below 1 is a part
+ * of a link. Edges have their link's whole latency. The number of edges is known, and bounded, before the
+ * first one is made.
  */
 #include <ctype.h>
 #include <math.h>

@@ -1,7 +1,8 @@
-/* 1-D convolutions on the CPU, row by row of the batch: the windows of one row
- * are laid out as the columns of a matrix (im2col), and the convolution is a
- * product with the kernel matrix K [filters, channels width], by OpenBLAS on one
- * thread: the same product for every row, so a row's bits depend on no other.
+/* 1-D convolutions on the CPU, row by row of the batch.
+ *
+ * The windows of one row are the columns of a matrix X (im2col). The convolution is a product with the kernel
+ * matrix K [filters, channels width], by OpenBLAS on one thread. Every row has the same product, so that the
+ * bits of a row depend on no other row.
  *
  *   X[(c, w), o] = x[c, o stride + w],   y = relu(K X + k)
  *

@@ -1,9 +1,9 @@
-/* The modules that are run for each class (the classes are those of cost/cluster/operator_curves.h).
+/* The modules that measure each class of operators (the classes of cost/cluster/operator_curves.h).
  *
- * A cost inside a fusion is measured as a difference: a chain of CHAIN operators on one input has
- * one input and one output as a chain of one has, and so CHAIN - 1 more operators; a sum of CHAIN
- * inputs has as many operators as a chain that adds the same input repeatedly. Sizes are steps of 4
- * or 8: costs are nearly polynomial in them, and values in between are interpolated.
+ * A cost inside a fusion is the difference of two measurements. A chain of CHAIN operators on one input has
+ * as many inputs and outputs as a chain of one, and CHAIN - 1 more operators. A sum of CHAIN inputs has as
+ * many operators as a chain that adds one input repeatedly, and more inputs. Sizes are steps of 4 or 8: costs
+ * are nearly polynomial in them, and values in between are interpolated.
  */
 #include "executor/calibrate/calibration_modules.h"
 

@@ -1,9 +1,8 @@
 /* The bytes from one rank to another in a collective or transfer, as a stream of boxes of arrays.
  *
- * An all_reduce takes all its operands as one row of bytes, each operand at a
- * multiple of 64, and gives each of n members 1/n of the row to reduce: every
- * member then sends and receives 2 (n - 1) / n of it, the least possible, however
- * many operands there are and however small each is.
+ * An all_reduce takes all its operands as one row of bytes, each operand at a multiple of 64. Each of n
+ * members reduces 1/n of the row. So every member sends and receives 2 (n - 1) / n of it, the least possible,
+ * for any number and sizes of operands.
  */
 #include "executor/comm/comm_stream.h"
 

@@ -1,14 +1,14 @@
 /* A fixed order of a rank's iterations, for stages whose devices are in several processes.
  *
- * Devices of a stage run collectives together, so that they must have one order. In one process,
- * followers use the leader's order (actors_follow); between processes each rank computes the order
- * itself, from common knowledge: the actors of a rank, the registers between them and their
- * priorities. In this simulation inputs from other stages are always available and the forward pass
- * has priority, so that it fills its registers before the first iteration of the backward pass:
- * that is the usual 1F1B, S - s forward iterations at stage s and then one of each kind alternately
- * (and ZB-H1, whose gradients of weights come when no other iteration can run), which no schedule
- * of the other stages can block (stage s - 1 has one forward iteration more before its first
- * backward iteration).
+ * Devices of a stage run collectives together, so that they must have one order. In one process, followers
+ * use the leader's order (actors_follow()). Between processes each rank computes the order itself, from
+ * common knowledge: the actors of a rank, the registers between them and their priorities.
+ *
+ * The order is that of a simulation in which inputs from other stages are always available. The forward pass
+ * has priority, so that it fills its registers before the first iteration of the backward pass. That is the
+ * usual 1F1B: S - s forward iterations at stage s, and then one of each kind alternately. Under ZB-H1,
+ * gradients of weights run when no other iteration can. No schedule of the other stages can block this order:
+ * stage s - 1 has one forward iteration more before its first backward iteration.
  */
 #ifndef EXECUTOR_RUN_ITERATION_ORDER_H
 #define EXECUTOR_RUN_ITERATION_ORDER_H

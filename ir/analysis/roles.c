@@ -1,14 +1,17 @@
 /* Roles of parameters, the loss, and phases: ir/analysis/roles.h.
  *
- * Pairs come from the roles file or from data flow (ir/analysis/pairing.h), the loss from
- * the file or the scalars that update nothing (ir/analysis/find_loss.h). A paired floating parameter
- * that the loss depends on is a weight, unless it is a scalar whose new value
- * follows no array (a loss scale), or its new value is itself something that
- * the loss depends on (a carried activation, not a weight that is kept); without such a dependence it is
- * optimizer state if a new weight depends on it. Unpaired parameters are data
- * if they have a dimension in the batch (ir/analysis/batch.h).
+ * Pairs of a parameter and an output come from the roles file or from data flow (ir/analysis/pairing.h). The
+ * loss comes from the file, or is a scalar that updates nothing (ir/analysis/find_loss.h). Without a file the
+ * role follows from these, for a floating parameter that is paired:
  *
- * A module without a loss, such as inference, counts as forward altogether.
+ *   weight      the loss depends on it
+ *   optimizer   the loss does not depend on it, but a new weight does
+ *
+ * Two kinds are no weights although the loss depends on them: a scalar whose new value follows no array (a
+ * loss scale), and a parameter on whose new value the loss depends too (a carried activation). Unpaired
+ * parameters are data if they have a dimension in the batch (ir/analysis/batch.h).
+ *
+ * In a module without a loss, such as inference, all is forward.
  */
 #include "ir/analysis/roles.h"
 

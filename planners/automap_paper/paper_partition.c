@@ -1,9 +1,9 @@
 /* Operator partitioning and auto data parallelism as Auto-MAP decides them.
  *
- * The observation holds one number per decision, not per dimension: the dimensions of one decision always
- * have the same status, and those that nothing can split are 0 throughout, so that a network over the
- * whole vector computes nothing that one over this does not (equal inputs add their weights, a constant
- * one is a bias). The position is the last number, as a part of the decisions.
+ * The observation holds one number per decision, not per dimension. A network over all dimensions would
+ * compute the same: the dimensions of one decision always have the same status, so that their weights add.
+ * Dimensions that nothing can split are always 0. The last number is the position, as a fraction of the
+ * decisions.
  */
 #include "planners/automap_paper/paper_partition.h"
 

@@ -1,11 +1,10 @@
 /* Element programs: a list of element-wise operators compiled to loops.
  *
- * Every slot (input or operator) is a pointer in a table. Inputs point to the
- * caller's tiles; operators write to buffers of ELEMENT_TILE elements that are
- * handed on as soon as their last reader has run, so that a long chain touches
- * few buffers; an output whose place no later loop reads as an input is computed
- * there. bf16 and f16 inputs are widened to f32 when a tile is begun,
- * their operators rounded by a second loop, their outputs narrowed at the end.
+ * Every slot (input or operator) is a pointer in a table. Inputs point to the caller's tiles. Operators write
+ * to buffers of ELEMENT_TILE elements. A buffer is used again once its last reader has run, so that a long
+ * chain touches few buffers. An output is computed in its place if no later loop reads that as an input. bf16
+ * and f16 inputs are widened to f32 when a tile is begun. A second loop rounds the results of their
+ * operators, and outputs are narrowed at the end.
  */
 #include <math.h>
 #include <string.h>

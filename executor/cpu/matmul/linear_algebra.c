@@ -1,11 +1,11 @@
 /* cholesky and triangular-solve on batches of matrices.
  *
- * Both work in double or complex double whatever the type, with plain column by
- * column elimination (Golub and Van Loan, Matrix Computations, sections 3.1 and
- * 4.2). cholesky reads one triangle of a symmetric or Hermitian matrix A and gives
- * L with A = L L^H (or U with A = U^H U), 0 in the other triangle; a matrix that is not positive
- * definite gives NaN everywhere. triangular-solve gives X with op(A) X = B, or
- * X op(A) = B, where A is read in one triangle only.
+ * Both work in double or complex double for every type, by plain elimination, column by column (Golub and Van
+ * Loan, Matrix Computations, sections 3.1 and 4.2).
+ *
+ * cholesky reads one triangle of a symmetric or Hermitian matrix A. It gives L with A = L L^H, or U with
+ * A = U^H U, and 0 in the other triangle. A matrix that is not positive definite gives NaN everywhere.
+ * triangular-solve reads one triangle of A. It gives X with op(A) X = B, or with X op(A) = B.
  */
 #include <complex.h>
 #include <math.h>

@@ -1,10 +1,9 @@
 /* sort and topk: lines of an array, each put in order by a stable merge sort.
  *
- * sort packs the line of every operand, sorts the numbers of the elements by
- * asking the comparator, an element program over the pairs (left, right) of all
- * operands, and writes every operand's line in that order. topk sorts by value,
- * floating types in the total order of their bits (-NaN < -Inf < ... < NaN), and
- * keeps the first k; equal values keep the lower index first.
+ * sort packs the line of every operand and sorts the numbers of its elements. The comparator is an element
+ * program over the pairs (left, right) of all operands. Every operand's line is then written in that order.
+ * topk sorts by value and keeps the first k. Floating types have the total order of their bits
+ * (-NaN < -Inf < ... < NaN). Of equal values the lower index comes first.
  */
 #include <string.h>
 

@@ -1,14 +1,14 @@
 /* reduce-window and select-and-scatter: pooling and its gradient.
  *
- * reduce-window has one thread per element of the result, which goes through the
- * window's cells in row-major order; padding has the initial value. If the
- * windows are the prefixes of lines, as in a cumulative sum, one thread for each
- * line combines every element with the result before it.
- * select-and-scatter first has one thread per element of the source, which finds
- * the element that its window selects (padding is never selected) and leaves its
- * place in the scratch memory; then one thread per element of the result, which
- * goes through the windows that contain it, in row-major order, and combines
- * the elements that are scattered to it. Both orders are those of executor/cpu/reduce/window.c.
+ * reduce-window has one thread per element of the result, which goes through the window's cells in row-major
+ * order. Padding has the initial value. If the windows are the prefixes of lines, as in a cumulative sum, one
+ * thread for each line combines every element with the result before it.
+ *
+ * select-and-scatter has two kernels. The first has one thread per element of the source: it finds the
+ * element that its window selects, which is never padding, and writes its place to the scratch memory. The
+ * second has one thread per element of the result: it goes through the windows that contain the element, in
+ * row-major order, and combines the elements that are scattered to it. Both orders are those of
+ * executor/cpu/reduce/window.c.
  */
 #include <stdio.h>
 
