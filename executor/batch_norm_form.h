@@ -16,9 +16,9 @@ typedef struct BatchNormForm {
     bool has_gradient; /* operand 4 is shaped like x */
 } BatchNormForm;
 
-/* Reads the form of a call with `operands` operands, of which those of the mask `like_x` are shaped like x
- * and the others are one number per feature, and `results` results, of which the first is shaped like x.
- * Refuses other shapes, and types that are not floating. */
+/* Reads the form of a call with so many operands and results. The first result and the operands of the mask
+ * `like_x` are shaped like x, the others have one number per feature. Refuses other shapes, and types that
+ * are not floating. */
 AmStatus batch_norm_form_read(BatchNormForm *form, const KernelCall *call, int32_t operands, uint32_t like_x,
                               int32_t results, AmError *error);
 

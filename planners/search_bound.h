@@ -17,9 +17,9 @@ bool search_bounds_stages(const SearchResult *result, const SearchScope *scope);
  * interleaved pipelines as well, which would weaken the bound. */
 uint32_t search_bounded_schedules(const SearchRequest *request, const Plan *plan);
 
-/* Writes into the plan a lower bound on the step of every plan with the requested micro-batches, of one stage
- * or of several under search_bounded_schedules(), and into the result how far the plan's stages are from the
- * best of the sharding graph. */
+/* Writes into the plan a lower bound on the step of every plan with the requested micro-batches: of one
+ * stage, or of several under search_bounded_schedules(). Writes into the result the model gap of the plan's
+ * stages. */
 AmStatus search_bound_plan(SearchResult *result, const PlanContext *primary, const Cluster *cluster,
                            const SearchScope *scope, int32_t micro_batches, const StopSignal *stop,
                            AmError *error);

@@ -1,8 +1,8 @@
 /* The graph of a cluster: the tree that servers give, further edges, checks.
  *
- * Edges are kept in the order in which they are said and indexed by the vertex
- * that they leave (a counting sort), so everything here takes time and memory in
- * proportion to devices and edges.
+ * Edges are kept in the order of the file, and indexed by the vertex that they
+ * leave (a counting sort). So time and memory are proportional to the number of
+ * devices and edges.
  */
 #include "cost/cluster/topology.h"
 

@@ -4,10 +4,9 @@
  *                                                               <nvlink target count tclass>
  *                                                         ... <nic> <net name dev speed>
  *
- * CPUs, PCI bridges and cards become switches, PCIe links have 3/4 of their lanes'
- * signalling rate (12 GB/s for 16 lanes of the third generation, as NCCL counts), an
- * NVLink has the rate of its generation (by `sm`), and all links to NVSwitches
- * together are one edge. Cards are on the rail of their number. Devices are numbered
+ * CPUs, PCI bridges and cards become switches. PCIe links have 3/4 of their lanes' signalling rate, as NCCL
+ * counts: 12 GB/s for 16 lanes of the third generation. An NVLink has the rate of its generation (by `sm`).
+ * All links to NVSwitches together are one edge. Cards are on the rail of their number. Devices are numbered
  * by `dev`.
  */
 #include <stdio.h>

@@ -1,9 +1,9 @@
-/* Simulated time: whole picoseconds, and what brought a moment about.
+/* Simulated time: picoseconds, and the event that brought a moment about.
  *
- * Durations are rounded to picoseconds once, when they are priced. Sums of whole numbers
- * are exact in a double up to 2^53 ps (two and a half hours), so a simulation that adds a
- * stretch of steps as one number and one that adds them step by step give the same result
- * bit for bit; beyond that they lose their last digits and nothing else.
+ * Durations are rounded to picoseconds once, when they are priced. Sums of integers are
+ * exact in a double up to 2^53 ps (two and a half hours). A simulation may therefore add
+ * several steps as one number: the result is that of adding them one by one, bit for bit.
+ * Longer times lose their last digits.
  */
 #ifndef COST_STEP_MOMENT_H
 #define COST_STEP_MOMENT_H

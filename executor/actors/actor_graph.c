@@ -1,9 +1,9 @@
 /* Building an actor graph: actors, edges, and the arrays that running needs.
  *
  * The room of an inbox follows from the quotas. A register of an edge is free at its producer, in
- * a req that is under way, full at its consumer, or in an ack that is under way. So no
- * more messages than the edge's quota are on their way in either direction, and a worker's inbox never
- * holds more than the quotas of the edges that come from other workers (req) and that go to them (ack).
+ * a req that is under way, full at its consumer, or in an ack that is under way. So each direction of an edge
+ * has at most as many messages under way as its quota. A worker's inbox has room for the quotas of the edges
+ * that come from other workers (req) and that go to them (ack).
  */
 #include "executor/actors/actor_graph.h"
 

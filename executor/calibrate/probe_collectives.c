@@ -1,7 +1,8 @@
-/* Selects and orders the measurements of collectives and derives their curves: see
- * probe_collectives.h. The time is shared evenly between the counts of ranks and in each of them
- * between the remaining cases, small sizes first, so that a lack of time omits a whole count, or
- * the largest sizes. */
+/* Selects and orders the measurements of collectives and derives their curves.
+ *
+ * The counts of ranks share the time evenly, and so do the remaining cases of each count, small sizes first.
+ * A lack of time therefore omits the largest sizes, or a whole count.
+ */
 #include "executor/calibrate/probe_collectives.h"
 
 #include <math.h>

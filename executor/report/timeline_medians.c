@@ -1,10 +1,8 @@
-/* Medians of a timeline's records, by step of a program, in the fastest tenth of the training
- * steps.
+/* Medians of a timeline's records, by step of a program, in the fastest tenth of the training steps.
  *
- * If a processor's core is shared with invisible work, such as another machine's thread, everything
- * is slower for some 10 ms and then fast again, and the median of all runs would reflect its
- * frequency. Training steps are selected as a whole, so that variations inside them remain in the
- * figures.
+ * A processor's core may be shared with invisible work, such as another machine's thread. Everything is then
+ * slower for some 10 ms, and the median of all runs would reflect how often. Training steps are selected as a
+ * whole, so that variations inside them remain in the figures.
  */
 #include <math.h>
 #include <stdlib.h>

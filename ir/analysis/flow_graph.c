@@ -1,16 +1,13 @@
 /* Data flow through loops and conditionals: ir/analysis/flow_graph.h.
  *
- * Two passes over the instructions, one that counts edges and one that fills
- * them in, then the same edges by user. Elements of loops and of conditionals
- * are followed one by one; where a body is mentioned from many places or a
- * conditional has many branches, the element depends on the whole instead, and
- * the whole on everything that goes into it, so that the number of edges stays
- * in proportion to the module. Marking is a search with a stack: linear.
+ * Two passes go over the instructions: one counts edges, one fills them in. The same edges are then listed by
+ * user. Elements of loops and of conditionals are followed one by one, unless many places mention a body or a
+ * conditional has many branches. There each element depends on the entire result, and that on all inputs. So
+ * the number of edges is proportional to the size of the module. Marking is a search with a stack: linear.
  *
- * A body that several loops mention is one set of instructions: what enters it
- * in one place would leave it in all others. So marks enter and do not leave,
- * in both directions, and around it the loop's results depend on all that it
- * is given.
+ * A body that several loops mention is one set of instructions. A mark that enters it at one loop would leave
+ * it at all others. So marks enter and do not leave, in both directions, and the results of such a loop
+ * depend on all its inputs.
  */
 #include "ir/analysis/flow_graph.h"
 

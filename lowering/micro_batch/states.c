@@ -344,9 +344,9 @@ static double class_flops(const PlanContext *context, int32_t class) {
     return is_examples ? context->classes->classes[class].merged_flops : 0;
 }
 
-/* Returns the batch class: of the classes of data dimensions that occur in many products, also as the minor
- * part of rows, the one that is the first dimension of most inputs, and the earliest of those. *size is the
- * dimension's, 0 without one. Class -1: dimensions of no other tensor. */
+/* Returns the batch class. Candidates are the classes of data dimensions that occur in many products, also as
+ * the minor part of rows. Of these, it is the first dimension of most inputs, and the earliest at a tie.
+ * *size is the dimension's, 0 without one. Class -1: dimensions of no other tensor. */
 static int32_t batch_class(const PlanContext *context, int64_t *size) {
     int32_t best = -1, most = -1;
     double flops = 0;

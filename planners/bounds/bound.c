@@ -1,9 +1,11 @@
 /* Bounds of one-stage plans by the sharding graph.
  *
- * Proposition: for weights a, b >= 0 with a + b = 1 the step is at least min over labels of a x computing +
- * b x communication in the sharding graph of each mesh, since it is at least each of the two. A solution of
- * the dual of that integer program bounds the minimum (cost/relaxation/graph_bound.h). Without overlap of
- * communication a = b = 1 holds.
+ * Proposition: for weights a, b >= 0 with a + b = 1 the step is at least
+ *
+ *     min over labels of a x computing + b x communication    in the sharding graph of its mesh
+ *
+ * since it is at least each of the two. A solution of the dual of that integer program bounds the minimum
+ * (cost/relaxation/graph_bound.h). Without overlap of communication a = b = 1 holds.
  *
  * Method: the bound is a concave function of a, which is climbed. The plan's own mesh comes first. Another
  * mesh is finished when some weights give it a greater bound; the best weights of the plan's mesh come first.

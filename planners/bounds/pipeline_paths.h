@@ -26,12 +26,12 @@
  *                    of the step on the first stage
  *                    any of these, zb_2p
  *
- * Under zb_2p b = min(M, 2 (S - s) - 1) iterations of F come before the first B, and a stage begins the next
- * step after its own end, so that the waiting time before its first input is no part of the step.
+ * Under zb_2p b = min(M, 2 (S - s) - 1) iterations of F come before the first B. A stage begins the next step
+ * after its own end, so that the waiting time before its first input is no part of the step.
  *
- * If M <= a PATH_LAST is PATH_ITERATIONS. GPipe has no last micro-batch that returns before others, but
- * its step is at least the mean of its paths that stay on v for all iterations, of each pass, by
- * weights 1 / (M - 1) for v after s and the rest for s, which is PATH_LAST.
+ * If M <= a PATH_LAST is PATH_ITERATIONS. GPipe has no last micro-batch that returns before others. Its step
+ * is at least the mean of the paths that stay on a stage v for all iterations of a pass. With the weight 1 /
+ * (M - 1) for each v after s, and the rest for s, this mean is PATH_LAST.
  *
  * The end of an iteration may come after its transfer, its beginning before its input: BoundOrder.
  */

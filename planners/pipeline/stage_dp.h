@@ -2,17 +2,18 @@
  *
  * A strategy defines the inside of a stage: its tensor degree (Megatron-LM's axis priorities, with or without
  * the sequence), the batch over the rest of its devices, ZeRO's level, and recomputation. A place
- * is a run of devices. For these, its units, M and the number of stages after it, a stage's seconds
- * and bytes are sums over its units, and its collectives are priced by the position of the place in
- * the cluster.
+ * is a run of devices. These, the units of a stage, M and the number of stages after it determine its
+ * seconds and bytes: sums over its units. The position of the place in the cluster prices its collectives.
  *
- * stage_dp_find() is exact for: the stages in order of the devices, each on a place that
- * begins at a multiple of its width (or of a server), each with the fastest strategy that fits with
- * min(M, stages from it to the last) kept iterations. It minimises sum t + transfers + (M - 1)
- * max(t + rest / M), where t is an iteration's forward and backward pass and `rest` the time after
- * all iterations, over a grid of 1.05 for the maximum. That is neither 1F1B's time nor a bound on
- * it, so that the pipelines found are ordered by 1F1B's recursion, and the best of these are
- * simulated (pipeline_search.h).
+ * stage_dp_find() is exact for pipelines of this kind: the stages are in the order of the devices. Each is on
+ * a place that begins at a multiple of its width (or of a server). Each has the fastest strategy that fits
+ * with min(M, stages from it to the last) kept iterations. It minimises
+ *
+ *     sum t + transfers + (M - 1) max(t + rest / M)    over a grid of 1.05 for the maximum
+ *
+ * where t is an iteration's forward and backward pass, and `rest` the time after all iterations. That is
+ * neither 1F1B's time nor a bound on it. So 1F1B's recursion orders the pipelines that are found, and the
+ * best of these are simulated (pipeline_search.h).
  */
 #ifndef PLANNERS_PIPELINE_STAGE_DP_H
 #define PLANNERS_PIPELINE_STAGE_DP_H

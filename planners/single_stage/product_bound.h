@@ -1,8 +1,8 @@
 /* A lower bound on a step: the time of its products alone.
  *
- * Dots and convolutions are split only by a class set of their factors in an axis's list (later
- * decisions of the assignment concern element-wise operators, views and reductions), and no device
- * runs more than one of them at a time. With w(p) the devices among which the axis priorities may split
+ * Dots and convolutions are split only by a class set of their factors in an axis priority: later
+ * decisions of the assignment concern element-wise operators, views and reductions. No device runs
+ * more than one product at a time. With w(p) the devices among which the axis priorities may split
  * product p,
  *
  *     step >= sum over products p of times(p) * (launch + FLOPs(p) / w(p) / best rate from that size on)

@@ -1,8 +1,8 @@
 /* The order in which linkage groups are decided.
  *
  * Auto-MAP sorts by size, so that the first decisions leave the fewest open. The order by impact
- * uses the arithmetic that a decision divides by the axis, the FLOPs of the products of its classes
- * in one step, and the memory and gradient traffic of its weights, their bytes.
+ * uses two numbers of a group: the FLOPs of the products of its classes in one step, which a decision
+ * divides by the axis, and the bytes of its weights, for memory and gradient traffic.
  */
 #include <stdlib.h>
 

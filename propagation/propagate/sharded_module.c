@@ -1,12 +1,10 @@
-/* A canonical module with shardings, as HLO text: on every planned instruction,
- * or as other systems read them.
+/* A canonical module with shardings, as HLO text: on every planned instruction, or as other systems read
+ * them.
  *
- * The text printer writes messages, so a message is made: every canonical
- * instruction is a shallow copy of the one it came from, under its canonical
- * name, with operands and called computations renumbered (calls are inlined, so
- * numbers of the file mean nothing here) and the state as an OpSharding. A
- * constraint is a custom call "Sharding" after the instruction, which all users
- * read in its place; it takes an id after those of the computation.
+ * The text printer writes messages, so a message is made. Every canonical instruction is a shallow copy of
+ * the one it came from, under its canonical name, with the state as an OpSharding. Operands and called
+ * computations are renumbered, since calls are inlined. A constraint is a custom call "Sharding" after the
+ * instruction, which all users read in its place. Its id comes after those of the computation.
  */
 #include "propagation/propagate/sharded_module.h"
 #include "ir/encodings.h"

@@ -22,9 +22,9 @@ typedef enum Linearity {
 /* Returns the class of the instruction: the column of its opcode, restricted by its attributes. */
 Linearity linearity_of(const IrModule *module, const IrInstruction *instruction);
 
-/* Returns whether the instruction, of that linearity, may use the operands `partial` (bits) without
- * a reduction, partial by *reduction; *reduction becomes that of its result, and `*replicated` the
- * operands (bits) that must be replicated if the others are partial. */
+/* Returns whether the instruction, of that linearity, may use partial values without a reduction:
+ * the operands `partial` (bits), partial by *reduction. *reduction becomes that of its result,
+ * `*replicated` the operands (bits) that must be replicated if the others are partial. */
 bool linearity_carries(const IrModule *module, const IrInstruction *instruction, Linearity linearity,
                        uint32_t partial, SbpReduction *reduction, uint32_t *replicated);
 

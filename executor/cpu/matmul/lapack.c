@@ -1,13 +1,10 @@
-/* LAPACK custom calls: the factorizations that JAX on CPU hands to a library,
- * run by the LAPACK that OpenBLAS carries.
+/* LAPACK custom calls: the factorizations that JAX on CPU leaves to a library, run by the LAPACK of OpenBLAS.
  *
- * A target is `lapack_<s|d|c|z><routine>_ffi`. It works on a batch of matrices
- * and vectors; the table says their sizes with one word each, a letter for the
- * type and a letter per dimension, so that one function checks every call, packs
- * the operands column by column as LAPACK reads them and brings the results
- * back. Its options (which triangle, which vectors) are numbers in the custom
- * call's backend_config, "{uplo = 76 : ui8}". A routine is first asked how much
- * memory it needs, when the call is prepared, and then run once per matrix.
+ * A target is `lapack_<s|d|c|z><routine>_ffi`. It works on a batch of matrices and vectors. The table has
+ * their sizes, one word each: a letter for the type and a letter for each dimension. So one function checks
+ * every call, packs the operands column by column, as LAPACK reads them, and unpacks the results. The options
+ * of a call (which triangle, which vectors) are numbers in its backend_config, "{uplo = 76 : ui8}". When a
+ * call is prepared, the routine says how much memory it needs. It then runs once per matrix.
  */
 #include <ctype.h>
 #include <limits.h>

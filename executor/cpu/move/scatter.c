@@ -1,9 +1,9 @@
 /* scatter: updates combined into windows of the operand.
  *
  * A window that is not inside the global operand is skipped, and elements outside this device's
- * shard too. Updates are combined in the order of their positions, one after the other, by the
- * operator's own computation (whose arguments are the current values of all operands, then the
- * updates), so that repeated indices accumulate and the result does not depend on timing.
+ * shard too. The operator's own computation combines updates, one after the other, in the order of
+ * their positions. Its arguments are the current values of all operands, then the updates. So
+ * repeated indices accumulate, and the result does not depend on timing.
  */
 #include <string.h>
 

@@ -1,11 +1,10 @@
 /* rng: uniform or normal numbers. HLO promises a distribution, not which bits.
  *
- * Here the bits are those of Philox-4x32-10, keyed by the instruction's number in
- * its module and counted through its runs, so that a run of a program repeats
- * itself and every rank that holds the instruction draws the same. A word w makes
- * the fraction (w >> 11) 2^-53. uniform gives a + u (b - a), for integers the
- * whole part, always below b; normal uses two fractions per number
- * (Box and Muller, "A note on the generation of random normal deviates", 1958).
+ * Here the bits are those of Philox-4x32-10. The key is the instruction's number in its module, and the
+ * counter goes on through its runs. So a run of a program is reproducible, and every rank that holds the
+ * instruction draws the same numbers. A word w makes the fraction (w >> 11) 2^-53. uniform gives a + u (b -
+ * a), always below b; for integers the integral part. normal uses two fractions per number (Box and Muller,
+ * "A note on the generation of random normal deviates", 1958).
  */
 #include <math.h>
 

@@ -1,8 +1,8 @@
 /* Plans a region's kernels: the kinds of labels and dots, and the phases of sums.
  *
- * region_plan_find() finds rows and keys (find_sides()), classifies every dot and reduction as a score or a
- * sum (find_sums()), puts sums in phases as late as possible (order_phases()), attaches outputs to phases,
- * and places stored sums in scratch memory.
+ * region_plan_find() finds rows and keys (find_sides()) and classifies every dot and reduction as a score or
+ * a sum (find_sums()). It puts sums in phases as late as possible (order_phases()), attaches outputs to
+ * phases, and places stored sums in scratch memory.
  */
 #include "executor/cuda/codegen/attention/region_plan.h"
 
