@@ -26,9 +26,10 @@ AmStatus micro_batch_check_operators(const MicroBatchRewrite *rewrite, AmError *
 typedef struct Examples {
     const MicroBatchRewrite *rewrite;
     int64_t batch;
-    bool *has_rows; /* [instruction]: depends on data, or on another array with a dimension of the batch's
-                       size */
-    bool *counts;   /* [instruction]: depends on an iota or on random numbers */
+    bool *has_rows;   /* [instruction]: depends on data, or on another array with a dimension of the batch's
+                         size */
+    bool *counts;     /* [instruction]: depends on an iota or on random numbers */
+    int32_t *outside; /* [instruction]: what it reads from outside of its loop, equal in all trips, or -1 */
 } Examples;
 
 static bool has_batch_size(const Examples *self, const IrShape *shape) {
@@ -53,6 +54,16 @@ static void find_dependents(const Examples *self) {
             self->counts[i] |= self->counts[instruction->operands[k]];
         }
     }
+}
+
+static void find_invariant(const Examples *self) {
+    const Rules *rules = self->rewrite->rules;
+    for (int32_t i = 0; i < self->rewrite->count; i++) self->outside[i] = -1;
+    for (int32_t k = 0; k < rules->loop_count; k++)
+        for (int32_t l = 0; l < rules->loops[k].leaf_count; l++) {
+            const LoopLeaf *leaf = &rules->loops[k].leaves[l];
+            if (leaf->is_invariant && leaf->in_body >= 0) self->outside[leaf->in_body] = leaf->initial;
+        }
 }
 
 /* Returns whether a state has a row of the value for each example. */
@@ -86,11 +97,37 @@ static AmStatus check_operands(const Examples *self, int32_t i, AmError *error) 
     return AM_OK;
 }
 
+/* Returns the value of the entry that i is in each trip of its loop, or i. */
+static int32_t source_of(const Examples *self, int32_t i) {
+    while (self->outside[i] >= 0) i = self->outside[i];
+    return i;
+}
+
+/* Checks that the parts of counts and random numbers are rows of examples. */
+static AmStatus check_counts(const Examples *self, int32_t i, AmError *error) {
+    const MicroBatchRewrite *rewrite = self->rewrite;
+    const IrInstruction *instruction = &rewrite->module->instructions[i];
+    int32_t source = source_of(self, i);
+    bool is_iota = instruction->opcode == IR_IOTA;
+    bool is_count = micro_batch_in_entry(rewrite, source) && self->counts[source] && !self->has_rows[source];
+    if (instruction->shape.type == DTYPE_TUPLE || !(is_iota || is_count)) return AM_OK;
+    for (int32_t c = rewrite->first_copy[i]; c >= 0; c = rewrite->copies[c].next) {
+        const MicroBatchCopy *copy = &rewrite->copies[c];
+        bool is_cut = copy->state.kind == TIME_SPLIT && (is_iota || !copy->is_made);
+        if (is_cut && !is_by_example(self, copy->state, &instruction->shape))
+            return micro_batch_refuse(rewrite, source, "has numbers that are not in rows by example", NULL,
+                                      error);
+    }
+    return AM_OK;
+}
+
 /* Checks the parts that are cut out of a full value: of data or of what no input gives. *dimension becomes
  * that of the examples of data. */
 static AmStatus check_cuts(const Examples *self, int32_t i, int32_t *dimension, AmError *error) {
     const MicroBatchRewrite *rewrite = self->rewrite;
-    if (micro_batch_in_entry(rewrite, i) && !self->has_rows[i]) return AM_OK;
+    int32_t source = source_of(self, i);
+    TRY(check_counts(self, i, error));
+    if (micro_batch_in_entry(rewrite, source) && !self->has_rows[source]) return AM_OK;
     for (int32_t c = rewrite->first_copy[i]; c >= 0; c = rewrite->copies[c].next) {
         const MicroBatchCopy *copy = &rewrite->copies[c];
         if (copy->state.kind != TIME_SPLIT || copy->is_made) continue;
@@ -98,8 +135,8 @@ static AmStatus check_cuts(const Examples *self, int32_t i, int32_t *dimension, 
         bool is_other = !dimension || rewrite->reads_whole[i] || copy->state.unit != 1 ||
                         (*dimension >= 0 && *dimension != copy->state.dimension);
         if (is_other)
-            return micro_batch_refuse(rewrite, i,
-                                      rewrite->module->instructions[i].opcode == IR_CONSTANT
+            return micro_batch_refuse(rewrite, source,
+                                      rewrite->module->instructions[source].opcode == IR_CONSTANT
                                           ? "has rows for the examples (expected an argument of the step)"
                                           : "has rows for the examples, and is no data cut by example",
                                       NULL, error);
@@ -115,9 +152,11 @@ AmStatus micro_batch_check_examples(int32_t *dimensions, const MicroBatchRewrite
     const Examples self = {.rewrite = rewrite,
                            .batch = micro_batches_limit(rewrite->context),
                            .has_rows = ARENA_ARRAY(rewrite->arena, bool, count + 1),
-                           .counts = ARENA_ARRAY(rewrite->arena, bool, count + 1)};
+                           .counts = ARENA_ARRAY(rewrite->arena, bool, count + 1),
+                           .outside = ARENA_ARRAY(rewrite->arena, int32_t, rewrite->count + 1)};
     if (rewrite->arena->failed) return am_fail_memory(error, count);
     find_dependents(&self);
+    find_invariant(&self);
     for (int32_t i = 0; i < count; i++) parameter_of[i] = -1;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         int32_t i = roles->parameters[p].instruction;

@@ -98,6 +98,8 @@ RUN = {
         jax.nn.log_softmax(f(p, x) @ Y.T + y.mean())[jnp.arange(len(x)), jnp.arange(len(x))]),
     "a loop of loops": lambda p, x, y, i: jnp.mean((lax.scan(jax.checkpoint(lambda h, _: lax.scan(
         lambda h, _: (jnp.tanh(h @ p["c"]), h.mean() / 16), h, None, 2)), f(p, x), None, 2)[0] - y) ** 2),
+    "numbers and masks for each layer": lambda p, x, y, i: jnp.mean((lax.scan(lambda h, _: (jnp.where(
+        y > 0, jnp.tanh(h @ p["c"]), -1.0) * jnp.arange(16)[:, None], None), f(p, x), None, 2)[0] - y) ** 2),
     "sorted features": lambda p, x, y, i: jnp.mean((jnp.sort(f(p, x), 1)[:, ::-1] - jnp.cumsum(y, 1)) ** 2),
 }  # fmt: skip
 REFUSED = {
@@ -114,6 +116,8 @@ REFUSED = {
     "while": lambda p, x, y, i: jnp.mean((lax.stop_gradient(halved(f(p, x))) + f(p, x) - y) ** 2),
     "scatter-add": lambda p, x, y, i: jnp.mean(p["c"].at[i].add(f(p, x)) ** 2),
     "concatenate": lambda p, x, y, i: jnp.mean((f(p, jnp.concatenate([x, y])) - jnp.concatenate([y, x])) ** 2),
+    "numbers that are not in rows by example": lambda p, x, y, i: jnp.mean(lax.scan(lambda h, _: (
+        jnp.tanh(h @ p["c"][:8, :8]) * jnp.arange(64)[:, None], None), f(p, x).reshape(64, 8), None, 2)[0]),
     "expected an argument of the step": lambda p, x, y, i: jnp.mean(ROWS * (f(p, x) - y) ** 2),
     "p['r']": lambda p, x, y, i: jnp.mean((f(p, x) + p["r"] - y) ** 2),
     "_std": lambda p, x, y, i: jnp.mean(((f(p, x) - f(p, x).mean(0)) / (f(p, x).std(0) + 1e-3) - y) ** 2),
