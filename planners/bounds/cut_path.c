@@ -181,7 +181,26 @@ void cut_path_sum(CutSearch *self, const Step *step) {
 typedef double Lanes __attribute__((vector_size(8 * CUT_LANES), aligned(8), may_alias));
 typedef int64_t LaneMask __attribute__((vector_size(8 * CUT_LANES), aligned(8)));
 
-#define SMALLER_LANES(a, b) ((Lanes)((((a) < (b)) & (LaneMask)(a)) | (~((a) < (b)) & (LaneMask)(b))))
+#define SELECT_LANES(mask, a, b) ((Lanes)(((mask) & (LaneMask)(a)) | (~(mask) & (LaneMask)(b))))
+#define SMALLER_LANES(a, b)      SELECT_LANES((a) < (b), a, b)
+
+/* The least cost of a lane over a range of places whose ends only grow. */
+typedef struct LaneWindow {
+    int32_t *places; /* [head .. end - 1] that are or may become the least, in order and of rising cost */
+    int32_t head, end;
+    int32_t entered; /* places seen so far */
+} LaneWindow;
+
+/* Returns the least of before[first .. last]; INFINITY: the range is empty. */
+INLINED double window_least(LaneWindow *self, const Lanes *before, int32_t lane, int32_t first,
+                            int32_t last) {
+    for (; self->entered <= last; self->places[self->end++] = self->entered++)
+        while (self->end > self->head &&
+               before[self->places[self->end - 1]][lane] >= before[self->entered][lane])
+            self->end--;
+    while (self->head < self->end && self->places[self->head] < first) self->head++;
+    return self->head < self->end ? before[self->places[self->head]][lane] : INFINITY;
+}
 
 /* Extends the least costs before a stage by those of the stage, for up to CUT_LANES steps from one state:
  * their sums do not wait for one another. */
@@ -198,7 +217,11 @@ INLINED void take_lanes(CutSearch *self, const Step *first, int32_t count) {
     }
     const double *from = &self->least[first->from * (places + 1)];
     sum_lanes(self, steps, CUT_LANES, self->scratch.lane_sets, self->scratch.lane_sums);
-    Lanes lowest = {INFINITY, INFINITY, INFINITY, INFINITY};
+    const Lanes infinite = {INFINITY, INFINITY, INFINITY, INFINITY};
+    LaneWindow windows[CUT_LANES];
+    for (int32_t l = 0; l < CUT_LANES; l++)
+        windows[l] = (LaneWindow){.places = &self->scratch.lane_windows[l * (places + 1)]};
+    Lanes lowest = infinite;
     for (int32_t p = 0; p <= places; p++) {
         Lanes here = from[p] - sums[p];
         lowest = SMALLER_LANES(lowest, here);
@@ -208,20 +231,21 @@ INLINED void take_lanes(CutSearch *self, const Step *first, int32_t count) {
     for (int32_t q = first->stage == self->stages - 1 ? places : 0; q <= places; q++) {
         const int32_t *across = q > 0 ? &tables->across[(q - 1) * longest] : NULL;
         Lanes least = {from[q], from[q], from[q], from[q]};
-        bool is_scarce = false; /* memory, for stages that end here */
-        for (int32_t l = 0; l < CUT_LANES && tables->first_places; l++)
-            is_scarce |= cut_first_place(tables, steps[l]->width, q) > 0;
-        for (int32_t k = 0; k < longest && k < q; k++) {
-            Lanes here = (k < longest - 1 ? before[q - 1 - k] : any[q - longest]) + sums[q] - sets[across[k]];
-            for (int32_t l = 0; l < CUT_LANES && is_scarce; l++) {
-                int32_t first_place = cut_first_place(tables, steps[l]->width, q), last = q - 1 - k;
-                if (first_place == 0) continue;
-                double lowest_fit = INFINITY; /* of the places from which the stage fits */
-                for (int32_t p = k < longest - 1 || first_place > last ? last : first_place;
-                     p >= first_place && p <= last; p++)
-                    lowest_fit = smaller(lowest_fit, before[p][l]);
-                here[l] = lowest_fit + sums[q][l] - sets[across[k]][l];
-            }
+        LaneMask firsts = {0}; /* places from which on a stage that ends here fits */
+        int32_t lowest_first = q;
+        for (int32_t l = 0; l < CUT_LANES && tables->first_places; l++) {
+            firsts[l] = cut_first_place(tables, steps[l]->width, q);
+            if (firsts[l] < lowest_first) lowest_first = (int32_t)firsts[l];
+        }
+        bool is_scarce = tables->first_places && (firsts[0] | firsts[1] | firsts[2] | firsts[3]);
+        if (!tables->first_places) lowest_first = 0;
+        for (int32_t k = 0; k < longest && q - 1 - k >= lowest_first; k++) {
+            bool is_last = k == longest - 1;
+            Lanes start = is_last ? any[q - longest] : before[q - 1 - k];
+            for (int32_t l = 0; l < CUT_LANES && is_last && is_scarce; l++)
+                start[l] = window_least(&windows[l], before, l, (int32_t)firsts[l], q - longest);
+            Lanes here = start + sums[q] - sets[across[k]];
+            if (is_scarce) here = SELECT_LANES(firsts <= q - 1 - k, here, infinite);
             least = SMALLER_LANES(least, here);
         }
         for (int32_t l = 0; l < count; l++) to[l][q] = smaller(to[l][q], least[l]);
@@ -297,5 +321,6 @@ bool cut_path_open(CutSearch *self) {
     self->scratch.lane_sums = ARENA_ARRAY(arena, double, row *CUT_LANES);
     self->scratch.lane_before = ARENA_ARRAY(arena, double, row *CUT_LANES);
     self->scratch.lane_any = ARENA_ARRAY(arena, double, row *CUT_LANES);
+    self->scratch.lane_windows = ARENA_ARRAY(arena, int32_t, row * CUT_LANES);
     return !arena->failed;
 }

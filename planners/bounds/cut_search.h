@@ -140,6 +140,7 @@ typedef struct CutSearch {
         /* For the CUT_LANES steps that are extended together. */
         double *lane_sets;                          /* [set * CUT_LANES + lane] */
         double *lane_sums, *lane_before, *lane_any; /* [(places + 1) * CUT_LANES + lane] */
+        int32_t *lane_windows;                      /* [lane * (places + 1) + k] */
     } scratch;
     Arena arena;
 } CutSearch;
