@@ -208,16 +208,14 @@ class GraphTraining:
         return own
 
     def named_parameters(self):
-        for part in self.mine:
-            for name, value in self.values[part].items():
-                if isinstance(value, torch.nn.Parameter):
-                    yield name, value
+        """Returns the parameters of this rank by name. A stage without weights that need a gradient has a constant
+        besides, as optimizers need one."""
+        own = [(name, value) for part in self.mine for name, value in self.values[part].items()
+               if isinstance(value, torch.nn.Parameter)]
+        return own if any(value.requires_grad for _, value in own) else [*own, ("unused", self.unused)]
 
     def parameters(self):
-        """Returns the parameters of this rank. A stage without weights that need a gradient has a constant besides, as
-        optimizers need one."""
-        own = [value for _, value in self.named_parameters()]
-        return own if any(value.requires_grad for value in own) else [*own, self.unused]
+        return [value for _, value in self.named_parameters()]
 
     def clip_grad_norm_(self, most):
         """As torch.nn.utils.clip_grad_norm_ of the whole model, with the stages of other ranks; returns the norm
