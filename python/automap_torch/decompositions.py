@@ -144,4 +144,5 @@ def decompositions():
     table = dict(core_aten_decompositions())
     table.update(get_decompositions([getattr(ATEN, name) for name in DECOMPOSED if hasattr(ATEN, name)]))
     table.update((getattr(ATEN, name).default, function) for name, function in OWN.items())
+    table.pop(ATEN.detach.default, None)  # PyTorch's is an alias, which has a gradient
     return table

@@ -54,7 +54,8 @@ def trace(loss_of, parameters, buffers, batch):
             return torch.empty(value.shape, dtype=value.dtype, device=value.device)
 
     arguments = tree_map(fake, (parameters, buffers, tuple(batch)))
-    graph = make_fx(functionalize(loss_of), tracing_mode="fake")(*arguments)
+    # Without a table, make_fx would write detach as an alias, which has a gradient.
+    graph = make_fx(functionalize(loss_of), decomposition_table={}, tracing_mode="fake")(*arguments)
     graph.graph.eliminate_dead_code()
     return graph
 

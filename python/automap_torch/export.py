@@ -21,7 +21,7 @@ import traceback
 
 import numpy as np
 import torch
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor
 from torch.func import functional_call, functionalize, grad_and_value
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -29,7 +29,7 @@ from torch.utils import _pytree as pytree
 
 from .decompositions import decompositions
 from . import examples, indices, pools  # noqa: F401 (operators of the table)
-from .functions import PlainFunctions
+from .functions import NO_HOOKS, PARTS, TRACED, PlainFunctions, patched
 from .operators import TABLE, Value, Writer
 from .optimizers import initial_state, settings_of, update
 
@@ -40,24 +40,42 @@ OWN = tuple(str(pathlib.Path(file).parent) for file in (torch.__file__, __file__
 
 
 @contextlib.contextmanager
-def plain_kernels():
-    """Inside, attention and LSTMs are traced as their operators, not as one kernel."""
+def plain_kernels(is_trace=True):
+    """Inside, attention and LSTMs are their operators, not one kernel. Traces refuse gradients of the user's own."""
     is_enabled = torch._C._get_mkldnn_enabled()  # torch.backends.mkldnn.flags warns
     torch._C._set_mkldnn_enabled(False)
-    layers = torch.nn.modules.transformer
-    own = layers._detect_is_causal_mask
-    layers._detect_is_causal_mask = lambda mask, is_causal=None, *_: bool(is_causal)  # else it reads the mask
     try:
-        with sdpa_kernel(SDPBackend.MATH), PlainFunctions():
+        with sdpa_kernel(SDPBackend.MATH), PlainFunctions(is_trace), patched({**PARTS, **(TRACED if is_trace else {})}):
             yield
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         lines = [f"{pathlib.Path(frame.filename).name}:{frame.lineno}"
                  for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(OWN)]
         raise NotImplementedError(f"{error.func}{f' ({lines[-1]})' if lines else ''}: its result depends on elements "
                                   "of a tensor, which a trace does not have") from None
+    except RuntimeError as error:
+        if "must override the setup_context" not in str(error):
+            raise
+        raise NotImplementedError("the model has a torch.autograd.Function or a hook of gradients of its own, and the "
+                                  "graph of the loss does not have their gradients") from error
     finally:
         torch._C._set_mkldnn_enabled(is_enabled)
-        layers._detect_is_causal_mask = own
+
+
+def check_hooks(model):
+    """Refuses hooks of gradients."""
+    for path, module in model.named_modules():
+        if module._backward_hooks or module._backward_pre_hooks:
+            raise NotImplementedError(f"module {path or type(model).__name__}: {NO_HOOKS}")
+    for name, value in model.named_parameters():
+        if value._backward_hooks or value._post_accumulate_grad_hooks:
+            raise NotImplementedError(f"parameter {name}: {NO_HOOKS}")
+
+
+def check_batch(batch):
+    for k, value in enumerate(batch):
+        if not isinstance(value, torch.Tensor):
+            raise TypeError(f"entry {k} of the batch is of type {type(value).__name__} (expected a tensor; the loss "
+                            "can make dictionaries and other arguments of the model from tensors)")
 
 
 class LossOf(torch.nn.Module):
@@ -249,9 +267,10 @@ def is_constant(node):
             and torch.Tag.nondeterministic_seeded not in node.target.tags)
 
 
-def convert(writer, graph, paths):
-    """Writes the nodes of a graph, whose inputs are named; returns its inputs and results as values."""
-    values, inputs, results = {}, [], []
+def convert(writer, graph, paths, weights):
+    """Writes the nodes of a graph, whose inputs are named, the first `weights` of them parameters of the model. Returns
+    its inputs and results as values."""
+    values, inputs, results, parameters = {}, [], [], {}
 
     def read(argument):
         return values[argument] if isinstance(argument, torch.fx.Node) else argument
@@ -262,15 +281,23 @@ def convert(writer, graph, paths):
             out = node.meta["val"]
             writer.metadata = f', metadata={{op_name="{paths[len(inputs)]}"}}'
             values[node] = writer.write("parameter", out.shape, out.dtype, str(len(inputs)))
+            if len(inputs) < weights:
+                parameters[node] = paths[len(inputs)]
             inputs.append(values[node])
             writer.metadata = ""
         elif node.op == "get_attr":
             tensor = getattr(graph, node.target)
+            if isinstance(tensor, FakeTensor):
+                raise NotImplementedError(f"a tensor of shape {list(tensor.shape)} in the step: the model makes a "
+                                          "parameter in its forward pass")
             values[node] = constant_tensor(writer, tensor)
         elif node.op == "call_function" and node.target is python_operator.getitem:
             values[node] = values[node.args[0]][node.args[1]]
         elif node.op == "call_function":
             name = node.target._schema.name.split("::")[1]
+            if name == "copy_" and node.args[0] in parameters:
+                raise NotImplementedError(f"the model changes its parameter {parameters[node.args[0]]} in its forward "
+                                          "pass (expected a buffer)")
             if name not in TABLE and is_constant(node):
                 values[node] = constant_tensor(writer, node.target(*node.args, **node.kwargs))
                 continue
@@ -344,13 +371,15 @@ def export(model, loss, optimizer, batch, directory, names=None, batch_dim=None)
                dimension have the examples first. None: found from the operators of the loss, for each tensor. In the
                module and in data.npz the examples come first.
     """
+    check_batch(batch)
+    check_hooks(model)
     directory, dimensions = pathlib.Path(directory), dimensions_of(model, loss, batch, batch_dim)
     whole_batch = find_whole_batch(model, loss, batch, dimensions)
     batch, loss = examples_first(batch, dimensions), loss_of_examples(loss, dimensions)
     graph, arguments = traced(model, loss, optimizer, batch)
     writer = Writer()
     rows = paths_of(arguments, names or names_of(batch))
-    inputs, results = convert(writer, graph, [path for path, _ in rows])
+    inputs, results = convert(writer, graph, [path for path, _ in rows], len(arguments[0]))
     state = len(rows) - len(batch)
     if len(inputs) != len(rows) or len(results) != state + 1:
         raise NotImplementedError("a step whose state changes its form")

@@ -1,10 +1,14 @@
 """Functions of PyTorch that look at the elements of tensors, which a trace does not have, without that look."""
 
+import contextlib
 import math
 
 import torch
+from torch._functorch.autograd_function import custom_function_call
 from torch.nn._reduction import legacy_get_string
 from torch.overrides import TorchFunctionMode
+from torch.utils import checkpoint
+from torch.utils._pytree import tree_map
 
 FUNCTIONAL = torch.nn.functional
 
@@ -63,11 +67,105 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
     return reduced(loss if input.ndim == 2 else loss[0], reduction)
 
 
+KEEPING = {"__index__", "__int__", "__invert__", "__iter__", "requires_grad_"}  # functions that change no tensor
+
+
+def detached(value):
+    is_float = isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
+    return value.detach() if is_float else value
+
+
+def without_gradient(function, arguments, options):
+    """A function under torch.no_grad(), on detached operands: operators of a trace do not have that mode. A tensor that
+    the function changes in place stays the one that is changed."""
+    name = getattr(function, "__name__", "")
+    if name == "__get__":
+        return tree_map(detached, function(*arguments, **options))
+    is_changing = name in ("__setitem__", "__set__") or name not in KEEPING and (
+        name.startswith("__i") if name.startswith("__") else name.endswith("_"))
+    if is_changing and arguments[0].requires_grad:
+        raise NotImplementedError(f"{name} under no_grad: it changes a tensor that needs a gradient")
+    kept = arguments[:1] if is_changing else ()
+    return function(*kept, *tree_map(detached, arguments[len(kept):]), **tree_map(detached, options))
+
+
+NO_HOOKS = "hooks can change gradients, and the graph of the loss does not have them"
+HOOKS = {torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook}
+
+
+CALL = type(custom_function_call).__call__
+
+
+def call_known(operator, function, *arguments, **options):
+    """The call of a torch.autograd.Function in a trace, which is one of PyTorch's or of this package."""
+    if function.__module__.split(".")[0] not in ("torch", __package__):
+        raise NotImplementedError(f"{function.__name__}: a torch.autograd.Function of the model, whose gradient the "
+                                  "graph of the loss does not have")
+    return CALL(operator, function, *arguments, **options)
+
+
+class Unchecked:
+    """In place of the Function of reentrant checkpoints: computes without recomputation."""
+
+    @staticmethod
+    def apply(function, preserves_generator, *arguments):
+        return function(*arguments)
+
+
+def unchecked(*_, **__):
+    """In place of the generator of other checkpoints, which compute after its only value."""
+    yield
+
+
+@contextlib.contextmanager
+def patched(replaced):
+    """Inside, attributes of objects have other values: {(object, name): value}."""
+    before = {(owner, name): getattr(owner, name) for owner, name in replaced}
+    for (owner, name), value in replaced.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for (owner, name), value in before.items():
+            setattr(owner, name, value)
+
+
+ITEM = torch.nn.ParameterList.__getitem__
+
+
+def item(parameters, at):
+    """An item of a ParameterList. PyTorch's slices are copies, which the gradient does not reach."""
+    return [ITEM(parameters, k) for k in range(len(parameters))[at]] if isinstance(at, slice) else ITEM(parameters, at)
+
+
+PARTS = {(torch.nn.ParameterList, "__getitem__"): item,
+         # PyTorch's own one reads the mask.
+         (torch.nn.modules.transformer, "_detect_is_causal_mask"): lambda mask, is_causal=None, *_: bool(is_causal)}
+# The plan says what is recomputed, so that traces have no checkpoints of the model's own.
+TRACED = {(type(custom_function_call), "__call__"): call_known, (checkpoint, "CheckpointFunction"): Unchecked,
+          **{(checkpoint, name): unchecked for name in vars(checkpoint)
+             if name.startswith("_checkpoint_without_reentrant_generator")}}
+
+
 class PlainFunctions(TorchFunctionMode):
-    """Replaces functions of PyTorch by those of this file."""
+    """Replaces functions of PyTorch by those of this file, and detaches operands where gradients are off."""
 
     REPLACED = {FUNCTIONAL.one_hot: one_hot, FUNCTIONAL.embedding_bag: embedding_bag,
                 FUNCTIONAL.gaussian_nll_loss: gaussian_nll_loss, FUNCTIONAL.multi_margin_loss: multi_margin_loss}
 
+    def __init__(self, is_trace):
+        super().__init__()
+        self.is_trace = is_trace
+
     def __torch_function__(self, function, types, arguments=(), options=None):
-        return self.REPLACED.get(function, function)(*arguments, **(options or {}))
+        options = options or {}
+        function = self.REPLACED.get(function, function)
+        if not self.is_trace:
+            return function(*arguments, **options)
+        if function in HOOKS:
+            raise NotImplementedError(f"{function.__name__}: {NO_HOOKS}")
+        if function is torch.Tensor.data.__get__:
+            return arguments[0].detach()
+        if not torch.is_grad_enabled() and function is not torch.Tensor.detach:
+            return without_gradient(function, arguments, options)
+        return function(*arguments, **options)

@@ -202,7 +202,7 @@ class TensorTraining(Training):
             return call_with(self.module, {f"model.{name}": value for name, value in values.items()}, tuple(batch))
 
         # Masks and positions are plain tensors.
-        with implicit_replication(), plain_kernels(), OnShards():
+        with implicit_replication(), plain_kernels(is_trace=False), OnShards():
             value = self.part_of_loss.value(model, batch, cuts, plain) / self.count
             value = value.redistribute(self.mesh, [Replicate()] * self.mesh.ndim)
             value.backward()
@@ -351,7 +351,7 @@ def needs_graph(model, loss, plan):
         values = {name: torch.empty_like(value) for name, value in module.named_parameters()}
     uses = UsesOfTensors(model, values.values(), batch)
     try:
-        with torch.no_grad(), plain_kernels(), shapes, uses:
+        with torch.no_grad(), plain_kernels(is_trace=False), shapes, uses:
             call_with(module, values, tuple(batch))
     finally:
         for hook in uses.hooks:

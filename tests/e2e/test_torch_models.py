@@ -1,8 +1,9 @@
 """Models, losses and optimizers as users write them: `automap run` and ranks under a plan have PyTorch's losses.
 
-Frozen parameters, groups of parameters, modules that share a block, dictionaries of modules, tensors that are no
-buffers, views of the batch, indices of inner dimensions, and losses whose outputs have a range. What a trace cannot
-have is refused by name and line, and plans of micro-batches where a constant has the batch's size.
+Values without a gradient, frozen parameters, groups of parameters, modules that share a block, dictionaries of
+modules, tensors that are no buffers, views of the batch, indices of inner dimensions, and losses whose outputs have a
+range. What a trace cannot have is refused by name and line, and plans of micro-batches where a constant has the
+batch's size.
 
 Run as `AUTOMAP=build/automap .venv-torch/bin/python tests/e2e/test_torch_models.py`.
 """
@@ -28,6 +29,7 @@ with skip_where_missing():
     from torch import nn
     from torch.distributed.fsdp import FSDPModule
     from torch.nn import functional
+    from torch.utils.checkpoint import checkpoint
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 import automap_torch
@@ -93,6 +95,28 @@ def classify(model, words, y):
     return functional.cross_entropy(model(words).view(-1, 24), y.view(-1), reduction="sum")
 
 
+class Stopped(nn.Module):
+    """Sequences first, with values that have no gradient, a checkpoint, and slices of a list of parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.weights = nn.ParameterList(torch.randn(shape) / 4 for shape in ((16, 24), (24,), (24, 16), (16,)))
+        self.teacher, self.head = nn.Linear(16, 16), nn.Linear(16, 8)
+
+    def forward(self, x):
+        up, bias = self.weights[:2]
+        hidden = checkpoint(torch.tanh, torch.einsum("nbf,fg->nbg", x, up) + bias, use_reentrant=False)
+        found = functional.linear(hidden, self.weights[2].T, self.weights[3])
+        with torch.no_grad():
+            wanted = self.teacher(x).tanh_()
+        return self.head(found) + self.head(found.detach()), functional.mse_loss(found, wanted)
+
+
+def classify_places(model, x, labels):
+    found, distance = model(x)
+    return functional.cross_entropy(found.flatten(0, 1), labels.flatten()) + distance
+
+
 def groups(named):
     """Biases learn faster and do not decay."""
     named = [(name, value) for name, value in named if value.requires_grad]
@@ -120,7 +144,13 @@ def shared():
     return SharedBlocks(), classify, without_table, (words[0], words[1])
 
 
-CASES = {nested: {"hsdp_zero2": 4, "data_parallel": 2}, shared: {"stages": 2}}
+def stopped():
+    torch.manual_seed(1)
+    return (Stopped(), classify_places, lambda named: torch.optim.SGD([value for _, value in named], lr=0.1),
+            (torch.randn(6, 8, 16), torch.randint(0, 8, (6, 8))))
+
+
+CASES = {stopped: {"stages": 2}, nested: {"hsdp_zero2": 4, "data_parallel": 2}, shared: {"stages": 2}}
 PLANS = {"hsdp_zero2": ["--baseline", "hsdp_zero2", "--micro-batches", "2"],
          "data_parallel": ["--baseline", "data_parallel", "--micro-batches", "2"],
          "stages": ["--stages", "2", "--micro-batches", "2"]}
@@ -172,7 +202,7 @@ def train_rank(rank, make, plan, folder, ranks):
                  if isinstance(module, FSDPModule)]
         meshes = [group.post_forward_mesh_info.mesh.shape for group in found if group]
         assert meshes and set(meshes) == {(2, 2)}, meshes
-    if plan == "stages":
+    if make is shared:
         expect_refusal("those of the first step's graph", lambda: training.step(*(value[:4] for value in batch)))
         model = make()[0]
         model.head = nn.Identity()
@@ -184,7 +214,7 @@ def train_rank(rank, make, plan, folder, ranks):
 def expect_refusal(words, call):
     try:
         call()
-    except (NotImplementedError, ValueError) as error:
+    except (NotImplementedError, TypeError, ValueError) as error:
         assert words in str(error), error
     else:
         raise AssertionError(f"{words}: accepted")
@@ -248,6 +278,47 @@ class Looking(nn.Linear):
         return cls.forward.__code__.co_firstlineno + 1
 
 
+class Tripled(torch.autograd.Function):
+    """A gradient of its own."""
+
+    @staticmethod
+    def forward(x):
+        return x.clone()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 3
+
+
+def changed_by(change):
+    """A layer whose forward pass is that of `change`."""
+    model = nn.Linear(16, 8)
+    forward = model.forward
+    model.forward = lambda x: change(model, forward, x)
+    return model
+
+
+def hook(model, forward, x):
+    x = forward(x)
+    x.register_hook(lambda gradient: 3 * gradient)
+    return x
+
+
+def clamp(model, forward, x):
+    model.weight.data.clamp_(max=0.1)
+    return forward(x)
+
+
+def hooked_weight():
+    model = nn.Linear(16, 8)
+    model.weight.register_hook(lambda gradient: 3 * gradient)
+    return model
+
+
 class Noisy(nn.Linear):
     """A row of numbers for each example."""
 
@@ -276,7 +347,15 @@ def check_refusals(_, folder):
     def optimizer(model):
         return torch.optim.SGD(model.parameters(), lr=0.1)
 
-    looking, other = Looking(16, 8), nn.Linear(4, 4)
+    looking, other, own = Looking(16, 8), nn.Linear(4, 4), nn.Linear(16, 8)
+    for words, model in (
+            ("Tripled: a torch.autograd.Function", changed_by(lambda model, forward, x: Tripled.apply(forward(x)))),
+            ("register_hook: hooks can change gradients", changed_by(hook)),
+            ("parameter weight: hooks can change gradients", hooked_weight()),
+            ("the model changes its parameter weight", changed_by(clamp))):
+        expect_refusal(words, lambda model=model: automap_torch.export(model, loss, optimizer(model), batch, folder))
+    expect_refusal("entry 0 of the batch is of type dict", lambda: automap_torch.export(
+        own, loss, optimizer(own), ({"x": batch[0]},), folder))
     for words, model, update in (
             (f"(test_torch_models.py:{Looking.line()}): its result depends on elements", looking, optimizer(looking)),
             ("a parameter of shape [4, 4] that the model lacks", nn.Linear(16, 8), optimizer(other))):
