@@ -376,7 +376,8 @@ def parallelize(model, loss, plan, device="cpu"):
     is_graph = (len(plan["stages"]) > 1 or first.get("recompute") or first.get("pinned")
                 or any(True for _ in model.buffers()))
     dimensions = batch_dimensions(plan)
-    loss, has_zero = loss_of_examples(loss, dimensions), is_zero(first, plan["n_microbatches"])
+    is_uniform = len({value.dtype for value in model.parameters()}) == 1  # as FSDP2 has it
+    loss, has_zero = loss_of_examples(loss, dimensions), is_uniform and is_zero(first, plan["n_microbatches"])
     whole = why_whole(model, loss, plan) if has_zero or plan["n_microbatches"] > 1 else None
     if whole and plan["n_microbatches"] > 1:
         raise ValueError(f"{whole}, which micro-batches do not allow (expected a plan of search --micro-batches 1, or "
