@@ -1,7 +1,7 @@
 /* A permutation of 0 .. N - 1 without a table, by the swap-or-not shuffle.
  *
- * The authors' bound falls by a factor of (q + N) / 2N, to the power r / 2, for r rounds and q
- * queries: 6 log2 N rounds and some more for small N, where they cost nothing.
+ * For r rounds and q queries, the authors' bound falls by a factor of (q + N) / 2N, to the power
+ * r / 2. There are 6 log2 N rounds, and some more for small N, where they cost nothing.
  */
 #include "base/permutation.h"
 

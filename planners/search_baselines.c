@@ -1,8 +1,8 @@
 /* Plans that are known before a search: baselines of one and several stages, and the plan of --init-plan.
  *
- * A round prices the baselines itself (search_rounds.c). A cluster of mixed devices needs them before all
- * other plans, a budget that ends before the first round needs them without evaluations, and a deadline that
- * passes without a plan needs them after it.
+ * A round prices the baselines itself (search_rounds.c). Three cases need them outside of a round: a cluster
+ * of mixed devices, before all other plans; a budget that ends before the first round, without evaluations;
+ * and a deadline that passes without a plan, after it.
  */
 #include "planners/search_baselines.h"
 

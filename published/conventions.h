@@ -1,8 +1,8 @@
 /* Properties of a training system that a table of runs rarely names, as options of a run.
  *
- * An option has the value of its column, else the one that a phrase of the note states, else the usual one of
- * the source, else a default that follows from the type, ZeRO's level and the attention. No option depends on
- * a single row. docs/published.md lists them.
+ * An option has the first of these values that exists: that of its column; that of a phrase of the note; the
+ * usual one of the source; a default that follows from the type, ZeRO's level and the attention. No option
+ * depends on a single row. docs/published.md lists them.
  */
 #ifndef PUBLISHED_CONVENTIONS_H
 #define PUBLISHED_CONVENTIONS_H

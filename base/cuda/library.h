@@ -2,9 +2,9 @@
  *
  * A program built with CUDA links none of its libraries, so it starts on a machine
  * without them. The first use of a missing library fails with one line. A
- * library is a list of names, tried in order wherever the loader looks and then
- * where toolkits lie, and a table of function pointers to fill, which is made
- * from one list of functions:
+ * library has a list of names, which are tried in order, wherever the loader
+ * looks and then in the folders of toolkits. It has a table of function pointers
+ * to fill, which is made from one list of functions:
  *
  *   #define FUNCTIONS(X) X(cuInit) X(cuMemAlloc)
  *   static struct { FUNCTIONS(CUDA_MEMBER) } table;

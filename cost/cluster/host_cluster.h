@@ -1,9 +1,13 @@
 /* `host:N`: this machine as N ranks, described from one measurement of it.
  *
- * A measurement (executor/calibrate/probe.h, probe_measure_host()) has device types of one rank with all P
- * processors
- * ("alone") and of P ranks with one processor each ("together"), the link between those ("link"), and
- * collectives of 2 P ranks ("shared"). Other numbers of ranks follow from these:
+ * A measurement (executor/calibrate/probe.h, probe_measure_host()) has four parts:
+ *
+ *   alone       the device type of one rank with all P processors
+ *   together    the device type of P ranks with one processor each
+ *   link        the link between those
+ *   shared      collectives of 2 P ranks
+ *
+ * Other numbers of ranks follow from these:
  *
  *   N = 1       alone
  *   1 < N < P   operators take alone^(1-w) together^w seconds, w = log N / log P

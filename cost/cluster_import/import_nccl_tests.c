@@ -2,11 +2,13 @@
  * and Aceso.
  *
  * Each row gives for a size S the microseconds t of the collective and its "bus bandwidth", the
- * bytes sent by a rank over t: 2(n-1)/n S for an all-reduce, (n-1)/n S for the others. With t =
- * steps x latency + sent / (B x efficiency(S)), where an all-reduce has 2(n-1) steps and the others
- * n-1, the smallest size gives the latency, the best remaining rate is B, and the quotient is the
- * curve. On several hosts the link is that of a server: with m of them, 2(m-1)/m S or (m-1)/m S
- * cross it in as many steps as a ring of m has.
+ * bytes sent by a rank over t: 2(n-1)/n S for an all-reduce, (n-1)/n S for the others. In
+ *
+ *     t = steps x latency + sent / (B x efficiency(S))
+ *
+ * an all-reduce has 2(n-1) steps, and the others have n-1. The smallest size gives the latency. The
+ * best remaining rate is B, and the quotient is the curve. On several hosts the link is that of a
+ * server: with m of them, 2(m-1)/m S or (m-1)/m S cross it in as many steps as a ring of m has.
  *
  * Of "out_of_place" and "in_place", the first that exists counts. "devices" lists the ranks and
  * their hosts; in the table these are the lines "# Rank 0 ... on HOST". If no other file lists

@@ -1,13 +1,16 @@
 /* Matrix products and fused attention in 16-bit types by measurements of a device.
  *
- * A product of m x k and k x n takes 2 (m + a) (n + a) (k + b) / (peak e) seconds, with e, a and b fitted for
- * a device and a layout (device_fits.def, by bench/fit_products.py). At measured shapes it takes the measured
- * time, and no more or less than measured shapes that are larger or smaller in every size. So a time never
- * falls when a size grows. Where measurements contradict that, the time lies between them.
+ *     product of m x k and k x n    2 (m + a) (n + a) (k + b) / (peak e) seconds
+ *     fused attention               2 c (R + a) K (d + d') / (peak e) seconds
  *
- * Fused attention keeps scores in the registers: it takes c 2 (R + a) K (d + d') / (peak e) for R rows of
- * queries, K keys, and sizes d and d' of a head of keys and of values, with c = 1 forward and 2.5 backward.
- * The fits are of causal attention; without a mask it takes twice as long.
+ * e, a and b are fitted for a device and a layout (device_fits.def, by bench/fit_products.py). At measured
+ * shapes a product takes the measured time. It takes no more than measured shapes that are larger in every
+ * size, and no less than those that are smaller. So a time never falls when a size grows. Where measurements
+ * contradict that, the time lies between them.
+ *
+ * Fused attention keeps scores in the registers. It has R rows of queries, K keys, and sizes d and d' of a
+ * head of keys and of values. c is 1 forward and 2.5 backward. The fits are of causal attention; without a
+ * mask it takes twice as long.
  */
 #ifndef COST_MEASURED_MEASURED_DEVICE_H
 #define COST_MEASURED_MEASURED_DEVICE_H

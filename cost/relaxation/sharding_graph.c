@@ -1,7 +1,7 @@
 /* Builds the sharding graph: the cost of a one-stage plan as a sum over operators and edges.
  *
- * create_graph() adds a node for each operator that can be split, with a label for each way to split it, and
- * a node for each parameter and each value with several readers, whose labels are states. Edges follow the
+ * create_graph() adds a node for each operator that can be split, with a label for each way to split it. It
+ * adds a node for each parameter and each value with several readers, with states as labels. Edges follow the
  * operands, the updates of parameters, and the values that loops carry. Costs come from node_costs.c and
  * reshard_costs.c. plan_cost.c prices assignments.
  */

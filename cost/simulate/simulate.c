@@ -4,8 +4,8 @@
  * (stage_costs.c), its devices execute the pieces (stage_clock.c), and pipeline_clock.c makes the
  * stages wait for one another. Fill and drain of a pipeline and waiting times result from that. The
  * step ends with the last device; a device is idle when it neither computes nor communicates. Under zb_2p
- * the next step begins on a stage when this one has ended there, so that a step lasts as long as the stage
- * that needs most time from its first input to its end.
+ * the next step begins on a stage when this one has ended there. So a step lasts as long as the stage that
+ * needs most time from its first input to its end.
  */
 #include "cost/simulate/simulate.h"
 

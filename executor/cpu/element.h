@@ -1,11 +1,11 @@
 /* Element-wise operators on the CPU: loops, and programs of loops.
  *
  * A loop computes one operator on `count` packed elements. An element program
- * is a list of operators on slots (a fusion's, or a to_apply computation's)
- * compiled to loops over buffers of up to ELEMENT_TILE elements, so that a
- * chain of operators stays in the cache. bf16, f16 and f8 values are held as f32
- * inside a program, integers of less than a byte as s8 or u8, and are rounded
- * after every operator.
+ * is a list of operators on slots: those of a fusion, or of a to_apply
+ * computation. It is compiled to loops over buffers of up to ELEMENT_TILE
+ * elements, so that a chain of operators stays in the cache. Inside a program
+ * bf16, f16 and f8 values are held as f32, integers of less than a byte as s8 or
+ * u8. They are rounded after every operator.
  */
 #ifndef EXECUTOR_CPU_ELEMENT_H
 #define EXECUTOR_CPU_ELEMENT_H

@@ -1,8 +1,8 @@
 /* The team of a CPU rank: the threads that share the work of its kernels.
  *
- * A rank's own thread is a member. team_run() distributes the parts of one piece of work: every
- * member begins with a stretch of adjacent parts of its own, so that the same thread finds the same
- * rows in its cache from kernel to kernel, and then takes unclaimed parts of others. A kernel
+ * A rank's own thread is a member. team_run() distributes the parts of one piece of work. Every
+ * member begins with adjacent parts of its own, so that the same thread finds the same rows in its
+ * cache from kernel to kernel. It then takes unclaimed parts of others. A kernel
  * divides its results, never a sum, or adds fixed chunks in order: its result does not depend on
  * the size of the team or on timing. Work of less than about 20 us is not worth dividing.
  */

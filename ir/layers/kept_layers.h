@@ -6,8 +6,8 @@
  *     kept     0  1  2  3  4  5  18  19
  *     count    2  3  2  3  2  3   2   3
  *
- * If the number of all layers is a multiple of LAYERS_KEPT, the first and the last kept layer have fewer by
- * the layers outside of the run, so that each eighth of the model has equally many.
+ * The number of all layers may be a multiple of LAYERS_KEPT. The first and the last kept layer then have
+ * fewer, by the number of layers outside of the run, so that each eighth of the model has equally many.
  */
 #ifndef IR_LAYERS_KEPT_LAYERS_H
 #define IR_LAYERS_KEPT_LAYERS_H

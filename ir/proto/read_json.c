@@ -1,10 +1,16 @@
 /* The JSON encoding: protobuf's JSON mapping, read in one pass over the text, led
  * by protobuf-c's descriptors, so that no message has code of its own.
  *
- * Writers differ, and all are understood: keys in camelCase or snake_case,
- * defaults printed or left out, 64-bit integers as strings or numbers, enums as
- * names or numbers, bytes as base64 of either alphabet, NaN and infinities as
- * strings, null for a default. The module stands alone, or under "hloModule" (a
+ * Writers differ. This reader accepts all these forms:
+ *
+ *     keys              camelCase or snake_case
+ *     defaults          printed, left out, or null
+ *     64-bit integers   strings or numbers
+ *     enums             names or numbers
+ *     bytes             base64 of either alphabet
+ *     NaN, infinities   strings
+ *
+ * The module stands alone, or under "hloModule" (a
  * HloProto), or that under "hlo" (a HloSnapshot). Keys and enum names that the
  * schema does not have are skipped with a warning: newer writers have more. A key
  * that stands twice in an object is refused, in either spelling.

@@ -17,10 +17,10 @@ AmStatus program_fuse(Program *program, AmError *error);
 AmStatus program_find_row_groups(Program *program, AmError *error);
 /* Returns whether a step of a group of `rows` rows reads an operand only in the rows that it computes. */
 bool program_reads_by_rows(const Program *program, const ProgramStep *step, int32_t operand, int64_t rows);
-/* Plans offsets for all values: parameters first, temporaries best-fit by lifetime, in-place where a step's
- * input dies there and is read element by element, or changed in part by a dynamic-update-slice (whose result
- * may then be operand 0's own memory), or added to by a product, or carried by a loop. Regions must have been
- * planned before. */
+/* Plans offsets for all values: parameters first, temporaries best-fit by lifetime. A step may write over an
+ * input that dies there: if it reads it element by element, changes a part of it (dynamic-update-slice, whose
+ * result may then be operand 0's own memory), adds a product to it, or carries it in a loop. Regions must
+ * have been planned before. */
 AmStatus program_plan_buffers(Program *program, AmError *error);
 
 #endif

@@ -1,7 +1,7 @@
 /* Writes the names of the numbers in a plan's stages.
  *
- * plan_names_to_json() adds a row for each instruction that the stages name (add_instruction()), one for
- * each layer if a loop has it, and a row for the first operator behind each border of a range
+ * plan_names_to_json() adds a row for each instruction that the stages name, or one for each layer if a loop
+ * has the instruction (add_instruction()). It adds a row for the first operator behind each border of a range
  * (add_border()). plan_carry.c reads them.
  */
 #include "lowering/plan_file/plan_names.h"

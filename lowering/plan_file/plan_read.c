@@ -1,8 +1,8 @@
 /* Reads plan files ("automap-plan-1") and checks them against the module.
  *
- * The file is not trusted: keys must be known, indices must be within the module and the mesh,
- * ranges must cover every instruction once, and derived parts must agree with the stages (except
- * paths, op names and sources, which a text module may lack).
+ * The file is not trusted. Keys must be known, indices must be within the module and the mesh, and
+ * ranges must cover every instruction once. Derived parts must agree with the stages, except paths,
+ * op names and sources, which a text module may lack.
  */
 #include <math.h>
 #include <string.h>

@@ -23,10 +23,10 @@ typedef struct ProgramTraceRoom {
     TraceNote notes[PROGRAM_TRACE_NOTES];
 } ProgramTraceRoom;
 
-/* Describes a step. Device and times are set by the caller, who may give up to four notes; stream, name and
- * category become those of the step, with notes on its origin in the user's program, for a collective its
- * bytes and ranks, and the number of executions `times` if it is not 1. `context`: the context from
- * which the program was lowered. */
+/* Describes a step. The caller sets device and times, and may give up to four notes. Stream, name and
+ * category become those of the step. Further notes are its origin in the user's program, the bytes and ranks
+ * of a collective, and the number of executions `times` if it is not 1. `context`: the context from which the
+ * program was lowered. */
 void program_trace_describe(TraceSlice *slice, ProgramTraceRoom *room, const PlanContext *context,
                             const Program *program, int32_t step, double times);
 /* Appends such a slice to the text. */

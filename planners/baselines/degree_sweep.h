@@ -1,9 +1,9 @@
 /* Sweep: every data x tensor x pipeline degree and number of micro-batches (DistSim, section 6).
  *
- * A strategy deals the devices to `stages` stages of equal FLOPs, each a mesh of `data` x `tensor`
- * with the tensor axis innermost, so that it lies inside a server as far as it can: the batch is
- * split over the first axis, what Megatron-LM splits over the second. Each strategy is lowered and
- * simulated by itself; nothing is searched inside it.
+ * A strategy deals the devices to `stages` stages of equal FLOPs, each a mesh of `data` x `tensor`.
+ * The tensor axis is innermost, so that it lies inside a server as far as it can. The batch is split
+ * over the first axis. The second axis splits the dimensions that Megatron-LM splits. Each strategy
+ * is lowered and simulated by itself; nothing is searched inside it.
  */
 #ifndef PLANNERS_BASELINES_DEGREE_SWEEP_H
 #define PLANNERS_BASELINES_DEGREE_SWEEP_H

@@ -107,9 +107,9 @@ bool chain_follows(const Chain *chain, int32_t first, int32_t end);
 bool chain_plan_is_valid(const ChainProblem *problem, const ChainPlan *plan);
 double chain_plan_length(const ChainProblem *problem, const ChainPlan *plan);
 
-/* Returns the seconds of a step by events: f[i][s] = max(f[i-1][s], arrival, b[i - w][s]) + F_s with w =
- * min(M, S - s) in flight, b[i][s] likewise from above, each direction of a link busy with one transfer at a
- * time, then the all-reduce of every stage. */
+/* Returns the seconds of a step by events: f[i][s] = max(f[i-1][s], arrival, b[i - w][s]) + F_s with
+ * w = min(M, S - s) in flight; b[i][s] likewise from above. Each direction of a link is busy with one
+ * transfer at a time. The all-reduce of every stage comes last. */
 double chain_simulate(const ChainProblem *problem, const ChainPlan *plan);
 
 /* Divides the chain into equal numbers of layers and units. */

@@ -1,11 +1,12 @@
 /* Offline training of the agent that cuts pipelines on generated arrays.
  *
- * Rounds of CUT_AGENT_ROUND episodes side by side, every one on a set of its own (cut_agent_arrays.h). An
- * episode explores for a random number of stages, from none to all but the last two, among the actions whose
- * Q is within a tenth of the best, and is greedy from there on; the actions from the last exploring one on
- * are stored with the rest's length as their return. After each round a fixed number of updates. In three
- * phases, 60, 30 and 10 of 100 parts of the episodes, the learning rate falls to a third and a tenth; each
- * begins with the network of the one before and a fresh replay.
+ * A round plays CUT_AGENT_ROUND episodes side by side, every one on a set of its own (cut_agent_arrays.h). A
+ * fixed number of updates follows. An episode explores for a random number of stages, from none to all but
+ * the last two, among the actions whose Q is within a tenth of the best. It is greedy from there on. The
+ * actions from the last exploring one on are stored, with the length of the rest as their return.
+ *
+ * A training has three phases, of 60, 30 and 10 % of the episodes. The learning rate falls to a third and to
+ * a tenth. Each phase begins with the network of the one before and a fresh replay.
  *
  * Everything is a function of the seed: an interrupted training continued from its checkpoint
  * ends with the same network, bit for bit, on the same kind of processor.

@@ -5,8 +5,8 @@
  * changed first, and candidates with the largest split first.
  *
  * Chunks: for interleaved 1F1B a stage's share of the work is distributed over several parts of the
- * model, which are cut between layers alone, since inside a layer a part would need values of an
- * earlier part.
+ * model. These are cut between layers alone: inside a layer a part would need values of an earlier
+ * part.
  */
 #ifndef PLANNERS_PIPELINE_PIPELINE_CHANGES_H
 #define PLANNERS_PIPELINE_PIPELINE_CHANGES_H

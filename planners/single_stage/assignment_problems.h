@@ -2,8 +2,11 @@
  *
  * Problem `index` under a seed is a module, a cluster of 2 to 32 equal devices on 1 to 4 servers, and a mesh
  * of data x model. Rates are drawn relative to the module, so that small modules have the ratios of large
- * ones: the time of an unsplit step over 1.5 orders of magnitude against its launches, link rates over three
- * orders of magnitude against its weights, and memory from a sixth of the unsplit step's to four times it.
+ * ones:
+ *
+ *     time of an unsplit step, over that of its launches    1.5 orders of magnitude
+ *     rates of links, against the bytes of its weights      3 orders of magnitude
+ *     memory, over that of an unsplit step                  1/6 to 4
  */
 #ifndef PLANNERS_SINGLE_STAGE_ASSIGNMENT_PROBLEMS_H
 #define PLANNERS_SINGLE_STAGE_ASSIGNMENT_PROBLEMS_H

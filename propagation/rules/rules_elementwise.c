@@ -2,12 +2,14 @@
  * broadcast, reshape, transpose, slices, pad, concatenate, reverse.
  *
  * A reshape keeps the row-major order. Operand dimension i and result dimension j with equal
- * products of the dimensions before them share their major part: splitting either n ways splits the
- * other n ways into the same elements iff n divides both, so that the factor's size is their
- * greatest common divisor (b,t,h*e -> b,t,h,e gives h). A dimension inside a larger one of the
- * other side is a factor in each of the blocks before it (e in the h blocks of h*e), and an aligned
- * slice too (q in the three of q, k, v). If elements move along a dimension by a fixed map, it is a
- * permutation; dynamic slices, whose map is known at run time, carry their positions.
+ * products of the dimensions before them share their major part. Splitting either n ways splits the
+ * other n ways into the same elements iff n divides both. So the factor's size is their greatest
+ * common divisor (b,t,h*e -> b,t,h,e gives h).
+ *
+ * A dimension inside a larger one of the other side is a factor in each of the blocks before it
+ * (e in the h blocks of h*e). So is an aligned slice (q in the three of q, k, v). If elements move
+ * along a dimension by a fixed map, it is a permutation. Dynamic slices, whose map is known at run
+ * time, carry their positions.
  */
 #include <stdlib.h>
 

@@ -4,9 +4,9 @@
  *              p = o * stride + k * window_dilation - padding_low
  *
  * where the quotient is an integer and inside; o and k have one index for each spatial
- * dimension. Strides come from the dimension labels, so that a forward pass, a
- * gradient to the input and one to the weights (whose "batch" are the input
- * features and whose "features" are the examples) differ in numbers only. The
+ * dimension. Strides come from the dimension labels. So a forward pass and the
+ * gradients to the input and to the weights differ in numbers only: a gradient to the
+ * weights has the input features as its batch and the examples as its features. The
  * table in convolution.c chooses the first algorithm that fits.
  */
 #ifndef EXECUTOR_CPU_CONVOLUTION_CONVOLUTION_H

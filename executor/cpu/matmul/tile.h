@@ -3,9 +3,9 @@
  * A tile is a few rows by a few vectors of columns of a product out = A B that stay in registers
  * over the depth. The depth comes in segments: in segment s row r is read from rows[s][r] on,
  * `row_step` elements from one depth to the next, and B from columns[s] on, `column_step` elements
- * from one depth to the next. Neither operand has to be packed: a window's cells are segments of
- * the features at a position of the image (the indirect convolution of Dukhan, 2019, "The Indirect
- * Convolution Algorithm"), and the rows of images are segments of a gradient to the weights.
+ * from one depth to the next. So neither operand has to be packed. The cells of a window are
+ * segments: each has the features at a position of the image (Dukhan, 2019, "The Indirect
+ * Convolution Algorithm"). For a gradient to the weights, the rows of images are segments.
  *
  * The width is chosen once, by the processor: 16 floats (AVX-512), 8 (AVX2 with fused multiply-add)
  * or 4. Products may be fused with their additions; every sum follows the depth in order, so that

@@ -34,9 +34,13 @@ static CudaFold new_fold(const BatchNormForm *self, int32_t value_count) {
                       .value_count = value_count};
 }
 
-/* A template in which $0 to $4 stand for an element of an operand in double, at the place that follows in
- * brackets ("$1[result]"), $= for a store to result 0 to 2 ("$=1[result] = value;"), $n for the number of
- * elements of a feature, $e for epsilon and $f for the number of features. */
+/* Appends a template with these names replaced:
+ *
+ *     $0 to $4   an element of an operand in double, at the place in brackets: "$1[result]"
+ *     $=0 to 2   a store to a result: "$=1[result] = value;"
+ *     $n, $f     the numbers of elements of a feature, and of features
+ *     $e         epsilon
+ */
 static void expand(Text *out, const BatchNormForm *self, const char *template) {
     for (const char *c = template; *c; c++) {
         if (*c != '$') {

@@ -2,11 +2,16 @@
  * of types, the twins of executor/cpu/elementwise/element_*.c. Formulas of x and y
  * that CPUs share: executor/float_formulas.def.
  *
- * In any other expression $1 to $3 are the operands, $T the type of the result, $U and
- * $S the unsigned and signed integers of its width, $W the unsigned integer in
- * which sums and products wrap, $B its bits, $f what ends the name of a
- * function of the mathematical library ("f" for f32). Helpers such as
- * divide_integer are in source_unit.c.
+ * Any other expression has these names:
+ *
+ *     $1 to $3   the operands
+ *     $T         the type of the result
+ *     $U, $S     the unsigned and signed integers of its width
+ *     $W         the unsigned integer in which sums and products wrap
+ *     $B         its bits
+ *     $f         the end of the name of a mathematical function ("f" for f32)
+ *
+ * Helpers such as divide_integer are in source_unit.c.
  */
 #include <ctype.h>
 #include <math.h>
