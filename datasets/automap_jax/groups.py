@@ -62,7 +62,7 @@ class Groups:
             has_state[node.outputs] = any(has_state[inputs])
             begins = has_batch and not any(self.is_split[value] for value in inputs)
             # Values of examples that no data give, such as numbers of examples and random bits of a constant key.
-            counts = begins and node.primitive.name != "broadcast_in_dim" and node.outputs[0] not in local
+            counts = begins and not self.repeats(node) and node.outputs[0] not in local
             is_whole = not any(self.is_split[value] for value in node.outputs)
             if has_data[node.outputs[0]] and is_whole and not has_state[node.outputs[0]]:
                 self.group.append("before")  # a sum of data alone, such as the number of words of a masked mean
@@ -89,6 +89,13 @@ class Groups:
                     self.check_sum(node)
         self.check_mixing(local)
         self.delay_updates()
+
+    def repeats(self, node):
+        """Whether an operator that reads no examples gives the same for each of them."""
+        if node.primitive.name != "iota" or self.count == 1:
+            return node.primitive.name == "broadcast_in_dim"
+        counted = node.params["dimension"]
+        return self.whole.shapes[node.outputs[0]][counted] == self.micro.shapes[node.outputs[0]][counted]
 
     def merge_equal(self):
         """Leaves one of equal forward operators, such as x - mean of a norm and of its variance: a backward pass that

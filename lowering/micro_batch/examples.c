@@ -71,6 +71,16 @@ static bool is_by_example(const Examples *self, MicroBatchState state, const IrS
     return state.unit == 1 && shape->type != DTYPE_TUPLE && shape->dimensions[state.dimension] == self->batch;
 }
 
+/* Returns whether a value depends on an iota or on random numbers, and differs along a dimension. */
+static bool counts_along(const Examples *self, int32_t value, int32_t dimension) {
+    const IrInstruction *instruction = &self->rewrite->module->instructions[value];
+    if (!self->counts[value] || self->has_rows[value]) return false;
+    if (instruction->opcode != IR_BROADCAST) return true;
+    for (int32_t d = 0; d < instruction->attributes->dimension_count; d++)
+        if (instruction->attributes->dimensions[d] == dimension) return true;
+    return false;
+}
+
 /* Checks what an operator of a micro-batch reads: no sum of a loop of the module over the batch, which may be
  * one of a later trip, and counts and random numbers by example. */
 static AmStatus check_operands(const Examples *self, int32_t i, AmError *error) {
@@ -89,7 +99,7 @@ static AmStatus check_operands(const Examples *self, int32_t i, AmError *error) 
                                       error);
         MicroBatchState read =
             micro_batch_operand_state(rewrite, i, k, rewrite->factor[i], *micro_batch_state(rewrite, i, 0));
-        if (read.kind == TIME_SPLIT && self->counts[producer] && !self->has_rows[producer] &&
+        if (read.kind == TIME_SPLIT && counts_along(self, producer, read.dimension) &&
             !is_by_example(self, read, &rewrite->module->instructions[producer].shape))
             return micro_batch_refuse(rewrite, i, "reads numbers that are not in rows by example", NULL,
                                       error);
@@ -108,13 +118,13 @@ static AmStatus check_counts(const Examples *self, int32_t i, AmError *error) {
     const MicroBatchRewrite *rewrite = self->rewrite;
     const IrInstruction *instruction = &rewrite->module->instructions[i];
     int32_t source = source_of(self, i);
-    bool is_iota = instruction->opcode == IR_IOTA;
-    bool is_count = micro_batch_in_entry(rewrite, source) && self->counts[source] && !self->has_rows[source];
-    if (instruction->shape.type == DTYPE_TUPLE || !(is_iota || is_count)) return AM_OK;
+    bool is_iota = instruction->opcode == IR_IOTA, is_outside = micro_batch_in_entry(rewrite, source);
+    if (instruction->shape.type == DTYPE_TUPLE || !(is_iota || is_outside)) return AM_OK;
     for (int32_t c = rewrite->first_copy[i]; c >= 0; c = rewrite->copies[c].next) {
         const MicroBatchCopy *copy = &rewrite->copies[c];
         bool is_cut = copy->state.kind == TIME_SPLIT && (is_iota || !copy->is_made);
-        if (is_cut && !is_by_example(self, copy->state, &instruction->shape))
+        bool is_count = is_iota || counts_along(self, source, copy->state.dimension);
+        if (is_cut && is_count && !is_by_example(self, copy->state, &instruction->shape))
             return micro_batch_refuse(rewrite, source, "has numbers that are not in rows by example", NULL,
                                       error);
     }

@@ -96,6 +96,10 @@ RUN = {
     "diagonal of all pairs": lambda p, x, y, i: -jnp.mean(jnp.diag(jax.nn.log_softmax(f(p, x) @ Y.T + y.mean()))),
     "numbered pairs": lambda p, x, y, i: -jnp.mean(
         jax.nn.log_softmax(f(p, x) @ Y.T + y.mean())[jnp.arange(len(x)), jnp.arange(len(x))]),
+    "one-hot labels of merged rows": lambda p, x, y, i: -jnp.mean(
+        jax.nn.one_hot(jnp.repeat(i, 4) % 8, 8) * jax.nn.log_softmax(f(p, x).reshape(-1, 8))),
+    "numbers of columns": lambda p, x, y, i: -jnp.mean(jnp.where(lax.broadcasted_iota(
+        jnp.int32, (64, 8), 1) == jnp.repeat(i % 8, 4)[:, None], jax.nn.log_softmax(f(p, x).reshape(-1, 8)), 0)),
     "a loop of loops": lambda p, x, y, i: jnp.mean((lax.scan(jax.checkpoint(lambda h, _: lax.scan(
         lambda h, _: (jnp.tanh(h @ p["c"]), h.mean() / 16), h, None, 2)), f(p, x), None, 2)[0] - y) ** 2),
     "numbers and masks for each layer": lambda p, x, y, i: jnp.mean((lax.scan(lambda h, _: (jnp.where(
