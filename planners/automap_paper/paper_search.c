@@ -1,7 +1,7 @@
 /* Auto-MAP's own mode: from the DQN's decisions to a plan.
  *
  * Operator partitioning is over the devices of one server, the batch over the servers. A strategy
- * becomes the axis's list: the dimension classes of its splits, by parameter. Auto data parallelism
+ * becomes the axis priority: the dimension classes of its splits, by parameter. Auto data parallelism
  * is over all devices.
  */
 #include "planners/automap_paper/paper_search.h"

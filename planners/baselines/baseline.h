@@ -14,7 +14,7 @@ bool baseline_batch(const StageProblem *problem, int32_t axis, AxisPlan *axis_pl
 AmStatus baseline_megatron(const StageProblem *problem, int32_t axis, AxisPlan *axis_plan, bool *found,
                            AmError *error);
 
-/* Appends to the axis's list the classes of the second dimension of data inputs: values that are
+/* Appends to the axis priority the classes of the second dimension of data inputs: values that are
  * otherwise replicated are split by sequence (Megatron-LM's sequence parallelism). Feature classes
  * are excluded. False if the list already has all of them. */
 bool baseline_sequence(const StageProblem *problem, int32_t axis, AxisPlan *axis_plan);

@@ -1,6 +1,6 @@
 /* The value of each decision of a plan.
  *
- * It is the change of the simulated step if the decision is removed from its list: everything else
+ * It is the change of the simulated step if the decision is removed from its axis priority: everything else
  * is assigned again, so that the figure includes the effect of the other entries on the freed
  * dimensions. Entries for classes that repeated layers share are one decision; those of layers on
  * other stages are omitted. The busiest stages come first, since they determine the length of the

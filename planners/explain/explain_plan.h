@@ -19,7 +19,7 @@ typedef struct ExplainedChange {
     const char *reason; /* "" where it was left out because there are too many */
 } ExplainedChange;
 
-/* Entries of one axis's list that repeated layers share: decided as one. */
+/* Entries of one axis priority that repeated layers share: decided as one. */
 typedef struct ExplainedDecision {
     int32_t stage;
     const char *axis;

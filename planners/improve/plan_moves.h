@@ -1,12 +1,12 @@
 /* Larger changes of a plan than the single ones of `explain`.
  *
- * shift   every cut between two parts moves by one unit, so that one part gives a unit and the other gets
- * one: cuts 8 | 16 | 24 of 32 units become 7 | 15 | 24 where part 0 gives a unit to part 2
- * lists   a stage takes the axis priorities of another stage with a mesh of the same sizes
- * entry   an entry moves to another place of its list, or to the list of another axis
- * prefix  an axis priority keeps its first entries and its storage entries alone
- * swap    two devices of different types change places between two stages
- * join    two changes of one plan at once
+ *   shift    every cut between two parts moves by one unit, so that one part gives a unit to another:
+ *            cuts 8 | 16 | 24 of 32 units become 7 | 15 | 24 where part 0 gives a unit to part 2
+ *   lists    a stage takes the axis priorities of another stage with a mesh of the same sizes
+ *   entry    an entry moves to another place of its axis priority, or to another axis priority
+ *   prefix   an axis priority keeps its first entries and its storage entries alone
+ *   swap     two devices of different types change places between two stages
+ *   join     two changes of one plan at once
  *
  * A made plan shares with its origin all that it does not change. `*made` is NULL where there is no such
  * plan.

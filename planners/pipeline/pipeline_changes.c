@@ -29,7 +29,7 @@ static void add_change(Lister *self, int32_t k, const AxisPlan *axis_plan) {
     self->changes[self->count++] = (PipelineChange){.stage = stage, .axis_plan = *axis_plan};
 }
 
-/* Adds the plans with the class set at the end of the axis's list, and in front of it. */
+/* Adds the plans with the class set at the end of the axis priority, and in front of it. */
 static void add_insertion(Lister *self, int32_t k, int32_t axis, int32_t class_set, bool at_end) {
     const StageProblem *problem = &self->problems[k];
     AxisPlan changed = self->candidate->axis_plans[self->stages[k]];

@@ -25,7 +25,7 @@
 typedef struct AxisPlan {
     uint8_t count[AXIS_PLAN_AXES];
     uint8_t entries[AXIS_PLAN_AXES][AXIS_PLAN_MAX_ENTRIES]; /* class set indices */
-    /* How many kinds of storage end the axis's list: 1 optimizer state, 2 gradients too, 3 weights too (the
+    /* How many kinds of storage end the axis priority: 1 optimizer state, 2 gradients too, 3 weights too (the
      * stages of ZeRO). */
     uint8_t storage[AXIS_PLAN_AXES];
     uint8_t gathers_again; /* weights are not kept gathered from the forward to the backward pass, even if

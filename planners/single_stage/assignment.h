@@ -1,6 +1,6 @@
 /* Assignment: the decision problem that the assignment policy walks (docs/planning.md).
  *
- * A state is an axis plan of a problem. An action appends a class set to an axis's list or puts it in front
+ * A state is an axis plan of a problem. An action appends a class set to an axis priority or puts it in front
  * where the order matters, sets the storage in shards of an axis, or drops an entry. A row of
  * ASSIGNMENT_FEATURES numbers describes an action in its state without identities and without what it leads
  * to, so that one network ranks the actions of every module, mesh and cluster.

@@ -1,6 +1,6 @@
 /* Exact search: branch and bound over the axis priorities of a mesh.
  *
- * The members of an axis's list are decided first, one after the other, in or out; then their
+ * The members of an axis priority are decided first, one after the other, in or out; then their
  * order. Only one list of each equivalence class is visited: two class sets interact only if a
  * tensor or an operator has dimensions of both, so that adjacent class sets without a common one
  * may be exchanged. The lexicographically smallest list represents its class (the normal form of
@@ -100,7 +100,7 @@ static AmStatus choose_storage(Exact *self, int32_t axis, AmError *error) {
     return AM_OK;
 }
 
-/* Returns whether the axis's list stays the smallest of its kind with one more class set at its end. */
+/* Returns whether the axis priority stays the smallest of its kind with one more class set at its end. */
 static bool stays_normal(const Exact *self, int32_t axis, int32_t class_set) {
     const uint8_t *entries = self->axis_plan.entries[axis];
     for (int32_t k = self->axis_plan.count[axis] - 1; k >= 0; k--) {

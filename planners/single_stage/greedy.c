@@ -1,11 +1,11 @@
 /* Greedy search: from a plan that splits nothing, the change that shortens the step most, again and again
- * until none does. A change puts one more class set into an axis's list, at any place, or stores one more
+ * until none does. A change puts one more class set into an axis priority, at any place, or stores one more
  * kind of a weight's companions in shards there. It reads the marginal gains and cannot see that two changes
  * pay only together. */
 #include "planners/local_search/climb.h"
 #include "planners/single_stage/searchers.h"
 
-/* A change: of the storage (class set -1), or a class set at a place of the axis's list. */
+/* A change: of the storage (class set -1), or a class set at a place of the axis priority. */
 typedef struct Addition {
     int32_t axis, class_set, place;
 } Addition;

@@ -40,7 +40,7 @@ static void add_change(Polish *self, const AxisPlan *axis_plan) {
     self->change_count++;
 }
 
-/* Adds the class set in the axis's list, at the end first: earlier entries weigh more. */
+/* Adds the class set in the axis priority, at the end first: earlier entries weigh more. */
 static void add_insertions(Polish *self, const AxisPlan *base, int32_t axis, int32_t class_set) {
     if (!problem_can_split(self->problem, class_set, axis)) return;
     for (int32_t place = base->count[axis]; place >= 0; place--) {

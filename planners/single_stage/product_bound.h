@@ -17,7 +17,7 @@
 
 typedef struct ProductBound ProductBound;
 
-/* Which class sets an axis's list may hold: [axis][class set]. */
+/* Which class sets an axis priority may hold: [axis][class set]. */
 typedef struct AllowedClassSets {
     bool may[AXIS_PLAN_AXES][UINT8_MAX + 1];
 } AllowedClassSets;

@@ -31,7 +31,7 @@ typedef struct Assigner {
     const Storage *storage; /* NULL: no storage entries */
     int32_t count;
     uint8_t *given_factors; /* [instruction]: axes (bits) on which an override says its factor; or NULL */
-    int32_t *rank[MESH_MAX_AXES]; /* [class]: place in the axis's list, INT_MAX if not in it */
+    int32_t *rank[MESH_MAX_AXES]; /* [class]: place in the axis priority, INT_MAX if not in it */
     Assignment *result;
 } Assigner;
 
