@@ -264,8 +264,7 @@ static AmStatus price_recomputed_pipeline(Plan **best, BaselineResult *lacking, 
     const PlanConstraints *constraints = &request->constraints;
     const char *wanted = request->space.schedule;
     const PlanContext *context;
-    Simulation *simulation;
-    Plan *plan;
+    PlanCandidate priced;
     AmError refusal = {0};
     BaselineResult here = {.seconds = NAN};
     bool alternates;
@@ -273,16 +272,16 @@ static AmStatus price_recomputed_pipeline(Plan **best, BaselineResult *lacking, 
     if (status == AM_OK) {
         TRY(schedule_alternates(&alternates, self->arena, context, error));
         strategy->schedule = schedule_first(wanted, alternates);
-        status = strategy_simulate(&plan, &simulation, self->arena, context, self->cluster, strategy,
+        status = strategy_simulate(&priced, self->arena, context, self->cluster, strategy,
                                    constraints->memory_fraction, &refusal);
     }
-    if (status == AM_OK && search_check_plan(self->scope, plan, NULL) != AM_OK) {
+    if (status == AM_OK && search_check_plan(self->scope, priced.plan, NULL) != AM_OK) {
         here.reason = "the pins exclude it";
-    } else if (status == AM_OK && !simulation->fit.fits) {
-        here.needed_bytes = simulation->fit.needed_bytes;
-        status = memory_fail(&simulation->fit, self->cluster, constraints->memory_fraction, &refusal);
+    } else if (status == AM_OK && !priced.fit.fits) {
+        here.needed_bytes = priced.fit.needed_bytes;
+        status = memory_fail(&priced.fit, self->cluster, constraints->memory_fraction, &refusal);
     } else if (status == AM_OK) {
-        if (!*best || plan->predicted_step_seconds < (*best)->predicted_step_seconds) *best = plan;
+        if (!*best || priced.seconds < (*best)->predicted_step_seconds) *best = priced.plan;
         return AM_OK;
     }
     if (status == AM_ERROR_INFEASIBLE)

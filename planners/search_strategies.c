@@ -55,8 +55,7 @@ static AmStatus price_strategy(StrategySearch *self, PricedStrategy *priced, AmE
     const SearchScope *scope = search->scope;
     ArenaMark mark = arena_mark(search->arena);
     const PlanContext *context;
-    Simulation *simulation;
-    Plan *plan;
+    PlanCandidate candidate;
     AmError why = {0};
     priced->seconds = INFINITY;
     priced->fit = (MemoryFit){0};
@@ -68,32 +67,32 @@ static AmStatus price_strategy(StrategySearch *self, PricedStrategy *priced, AmE
         return AM_OK;
     AmStatus status = strategy_context(&context, search->primary, strategy, &why);
     if (status == AM_OK)
-        status = strategy_simulate(&plan, &simulation, search->arena, context, search->cluster, strategy,
+        status = strategy_simulate(&candidate, search->arena, context, search->cluster, strategy,
                                    scope->request->constraints.memory_fraction, &why);
-    if (status == AM_OK && search_check_plan(scope, plan, &why) != AM_OK) status = AM_ERROR_INFEASIBLE;
+    if (status == AM_OK && search_check_plan(scope, candidate.plan, &why) != AM_OK)
+        status = AM_ERROR_INFEASIBLE;
     if (status != AM_OK) {
         arena_release(search->arena, mark);
         return note_refusal(self, status, &why, error);
     }
     search->budget.used++;
-    priced->fit = simulation->fit;
-    priced->seconds = simulation->step_seconds;
+    priced->fit = candidate.fit;
+    priced->seconds = candidate.seconds;
     search_watch_count(scope->request->callbacks.watch, 1, priced->fit.fits ? priced->seconds : NAN);
-    const PlanCandidate candidate = {.plan = plan, .seconds = priced->seconds, .fit = simulation->fit};
     if (!candidate_is_better(&candidate, &result->pool.best)) {
         arena_release(search->arena, mark);
         return AM_OK;
     }
-    status = export_check(scope->request->constraints.target, search->primary, plan, &why);
+    status = export_check(scope->request->constraints.target, search->primary, candidate.plan, &why);
     if (status != AM_OK) {
         priced->seconds = INFINITY;
         arena_release(search->arena, mark);
         return note_refusal(self, status, &why, error);
     }
-    plan->searcher = searcher_name(scope->searcher);
-    plan->space = plan_space_name(scope->kind);
-    plan->seed = scope->seed;
-    pool_add(&result->pool, plan, &simulation->fit, PLAN_ORIGIN_BASELINE, NULL);
+    candidate.plan->searcher = searcher_name(scope->searcher);
+    candidate.plan->space = plan_space_name(scope->kind);
+    candidate.plan->seed = scope->seed;
+    pool_add(&result->pool, candidate.plan, &candidate.fit, candidate.origin, NULL);
     search_result_choose(result);
     return AM_OK;
 }

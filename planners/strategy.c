@@ -282,13 +282,23 @@ static AmStatus make_plan(Plan *plan, Arena *arena, const PlanContext *context, 
     return AM_OK;
 }
 
-AmStatus strategy_simulate(Plan **plan, Simulation **simulation, Arena *arena, const PlanContext *context,
+AmStatus strategy_simulate(PlanCandidate *candidate, Arena *arena, const PlanContext *context,
                            const Cluster *cluster, const Strategy *strategy, double memory_fraction,
                            AmError *error) {
-    *plan = ARENA_ARRAY(arena, Plan, 1);
-    if (!*plan) return am_fail_memory(error, (int64_t)sizeof **plan);
-    TRY(make_plan(*plan, arena, context, cluster, strategy, memory_fraction, error));
-    TRY(simulate_plan(simulation, arena, context, *plan, cluster,
-                      &(SimulationOptions){.memory_fraction = memory_fraction}, error));
-    return simulation_predict(*plan, arena, *simulation, error);
+    const SimulationOptions options = {.memory_fraction = memory_fraction};
+    Arena scratch = {0}; /* the programs of all stages */
+    Simulation *simulation;
+    Plan *plan = ARENA_ARRAY(arena, Plan, 1);
+    AmStatus status;
+    if (!plan) return am_fail_memory(error, (int64_t)sizeof *plan);
+    TRY_OR_FAIL(make_plan(plan, arena, context, cluster, strategy, memory_fraction, error));
+    TRY_OR_FAIL(simulate_plan(&simulation, &scratch, context, plan, cluster, &options, error));
+    TRY_OR_FAIL(simulation_predict(plan, arena, simulation, error));
+    *candidate = (PlanCandidate){.plan = plan,
+                                 .seconds = simulation->step_seconds,
+                                 .fit = simulation->fit,
+                                 .origin = PLAN_ORIGIN_BASELINE};
+fail:
+    arena_free(&scratch);
+    return status;
 }

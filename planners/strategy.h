@@ -12,6 +12,7 @@
 
 #include "cost/simulate/simulate.h"
 #include "lowering/micro_batch/micro_batches.h"
+#include "planners/problem/candidate_pool.h"
 #include "planners/single_stage/single_stage_search.h"
 
 typedef struct Strategy {
@@ -62,9 +63,9 @@ AmStatus strategy_context(const PlanContext **context, PlanContext *primary, con
 
 /* Makes the plan and simulates it, also where it does not fit. `context` is of the module
  * in the strategy's micro-batches and with its recomputation; several strategies may use it. The plan is in
- * the arena and has predictions. AM_ERROR_INFEASIBLE: the module does not allow the strategy; the message has
- * the reason. */
-AmStatus strategy_simulate(Plan **plan, Simulation **simulation, Arena *arena, const PlanContext *context,
+ * the arena and has predictions; the candidate is one of the baselines, without a note. AM_ERROR_INFEASIBLE:
+ * the module does not allow the strategy; the message has the reason. */
+AmStatus strategy_simulate(PlanCandidate *candidate, Arena *arena, const PlanContext *context,
                            const Cluster *cluster, const Strategy *strategy, double memory_fraction,
                            AmError *error);
 

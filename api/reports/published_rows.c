@@ -182,26 +182,23 @@ static AmStatus try_strategy(PublishedRow *row, ShapeModule *module, const Clust
                              const Strategy *strategy, double memory_fraction) {
     ArenaMark mark = arena_mark(scratch);
     AmError error = {0};
-    Plan *plan;
-    Simulation *simulation;
+    PlanCandidate priced;
     const PlanContext *context;
     AmStatus status = find_context(&context, module, strategy, &error);
     if (status == AM_OK)
-        status = strategy_simulate(&plan, &simulation, scratch, context, cluster, strategy, memory_fraction,
-                                   &error);
+        status = strategy_simulate(&priced, scratch, context, cluster, strategy, memory_fraction, &error);
     bool is_first = row->outcome != PUBLISHED_PREDICTED;
     if (status != AM_OK) {
         if (is_first && row->error.code == AM_OK) row->error = error;
         arena_release(scratch, mark);
         return status == AM_ERROR_INFEASIBLE || status == AM_ERROR_INPUT ? AM_OK : status;
     }
-    if (is_first ||
-        plan_is_better(simulation->step_seconds, &simulation->fit, row->step_seconds, &row->fit)) {
+    if (is_first || plan_is_better(priced.seconds, &priced.fit, row->step_seconds, &row->fit)) {
         row->outcome = PUBLISHED_PREDICTED;
         row->strategy = *strategy;
         row->micro_batch = row->run->global_batch / strategy->data / strategy->micro_batches;
-        row->step_seconds = simulation->step_seconds;
-        row->fit = simulation->fit;
+        row->step_seconds = priced.seconds;
+        row->fit = priced.fit;
     }
     arena_release(scratch, mark);
     return AM_OK;
@@ -407,8 +404,7 @@ AmStatus published_write(const PublishedRow *row, double memory_fraction, const 
     Arena arena = {0};
     PlanContext *primary = NULL;
     Cluster *cluster = NULL;
-    Plan *plan;
-    Simulation *simulation;
+    PlanCandidate priced;
     AmStatus status;
     TRY_OR_FAIL(open_module(&primary, &row->shape, error));
     if (module_path) TRY_OR_FAIL(ir_write(primary->module, module_path, error));
@@ -417,9 +413,8 @@ AmStatus published_write(const PublishedRow *row, double memory_fraction, const 
     const PlanContext *context;
     TRY_OR_FAIL(read_cluster(&cluster, &arena, row->run, error));
     TRY_OR_FAIL(plan_context_for(&context, primary, &batching, error));
-    TRY_OR_FAIL(strategy_simulate(&plan, &simulation, &arena, context, cluster, &row->strategy,
-                                  memory_fraction, error));
-    TRY_OR_FAIL(plan_write(plan, primary, plan_path, error));
+    TRY_OR_FAIL(strategy_simulate(&priced, &arena, context, cluster, &row->strategy, memory_fraction, error));
+    TRY_OR_FAIL(plan_write(priced.plan, primary, plan_path, error));
 fail:
     cluster_free(cluster);
     plan_context_free(primary);

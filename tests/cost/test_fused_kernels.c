@@ -38,12 +38,13 @@ static Simulation simulate(Arena *arena, TransformerFused fused, TransformerReco
     Strategy strategy = given;
     strategy.micro_batches = micro_batches;
     const MicroBatchSettings batching = strategy_batching(&strategy);
+    const SimulationOptions options = {.memory_fraction = 0.9};
     AmError error = {0};
     IrModule *module;
     PlanContext *whole;
     const PlanContext *context;
     Cluster *cluster;
-    Plan *plan;
+    PlanCandidate priced;
     Simulation *simulation;
     json_t *description;
     const ClusterServers servers = {.device_type = "A100-80GB",
@@ -57,7 +58,8 @@ static Simulation simulate(Arena *arena, TransformerFused fused, TransformerReco
     json_t *type = json_object_get(json_object_get(description, "device_types"), "A100-80GB");
     json_object_set_new(type, "host_kernel_seconds", json_real(host_seconds));
     if (cluster_from_json(&cluster, arena, description, "test", &error) != AM_OK ||
-        strategy_simulate(&plan, &simulation, arena, context, cluster, &strategy, 0.9, &error) != AM_OK)
+        strategy_simulate(&priced, arena, context, cluster, &strategy, 0.9, &error) != AM_OK ||
+        simulate_plan(&simulation, arena, context, priced.plan, cluster, &options, &error) != AM_OK)
         fail_msg("%s", error.text);
     Simulation copy = *simulation;
     json_decref(description);
