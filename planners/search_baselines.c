@@ -348,16 +348,22 @@ typedef struct Numbers {
 } Numbers;
 
 /* Prices the scope's baseline, of several stages or with recomputation, with one number of micro-batches, and
- * keeps the fastest result. `*seconds`: NAN where none fits. */
+ * keeps the fastest result. Contexts of plans with recomputation that are not the result's are released.
+ * `*seconds`: NAN where none fits. */
 static AmStatus price_number(SearchResult *result, SearchContext *self, const SearchScope *scope,
                              int32_t micro_batches, double *seconds, AmError *error) {
     BaselineResult *priced = &result->baselines[scope->baseline];
     const BaselineResult before = *priced;
+    const PlanContext *known = self->primary->splits;
+    const Plan *best = result->plan;
     int32_t numbers[BASELINE_COUNT] = {0};
     if (baseline_recompute(scope->baseline) == BASELINE_RECOMPUTES_NOTHING)
         return add_pipeline(result, self, scope, micro_batches, seconds, error);
     numbers[scope->baseline] = micro_batches;
     TRY(add_recomputed(result, self, numbers, error));
+    const Plan *added = result->plan != best ? result->plan : NULL;
+    const PlanContext *used = plan_context_used(added, self->primary);
+    plan_context_keep_only(self->primary, known, &used, 1);
     *seconds = priced->seconds;
     if (!isnan(before.seconds) && !baseline_is_faster(*seconds, &before)) *priced = before;
     return AM_OK;
