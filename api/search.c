@@ -194,6 +194,11 @@ AmStatus am_search(AmPlan **plan, AmModule *module, const AmCluster *cluster, co
     ApiWork work = {.callbacks = &own, .run = run_search, .user = &job};
     TRY_OR_FAIL(api_work_run(&work, job.settings.scope.limits.evaluations, error));
     TRY_OR_FAIL(finish(&job, options, error));
+    const Plan *found = job.plan->plan;
+    const char *schedule = option_text(options, "schedule");
+    if (schedule && found->stage_count > 1 && found->schedule && strcmp(schedule, found->schedule) != 0)
+        api_message(&own, AM_WARNING, "the stages found cannot run by --schedule %s: the plan has %s",
+                    schedule, found->schedule);
     if (job.plan->result.interrupted)
         status = am_fail(error, AM_INTERRUPTED, "", "interrupted: the plan is the best so far");
     *plan = job.plan;

@@ -29,6 +29,7 @@ with skip_where_missing():
     import jax
     import jax.numpy as jnp
     import numpy as np
+    import optax
     from jax import lax
 
 import automap_jax
@@ -196,12 +197,26 @@ def check_whole_batch(folder):
         assert done.returncode == code and is_named == (code == 4), (target, done.returncode, done.stderr)
 
 
+def check_schedule(folder):
+    """A schedule that the stages cannot run is replaced with a warning: the weights of a mean are summed first."""
+    step, _ = step_of(lambda p, x, i, w: jnp.sum(w * optax.softmax_cross_entropy_with_integer_labels(
+        jax.nn.gelu(f(p, x)) @ p["c"], i)) / jnp.maximum(jnp.sum(w), 1))
+    automap_jax.export(step, (WEIGHTS, X, INDEX, ROWS[:, 0]), folder)
+    for schedule in "zb_h1", "gpipe":
+        done = automap("search", folder / "model.hlo.pb", "--cluster", "nominal:4", "--stages", "2", "--for", "jax",
+                       "--evaluations", "20", "--micro-batches", "4", "--schedule", schedule, "-o", folder / "plan")
+        is_named = f"cannot run by --schedule {schedule}: the plan has gpipe" in done.stderr
+        assert done.returncode == 0 and is_named == (schedule == "zb_h1"), (schedule, done.stderr)
+
+
 def main():
     wanted = sys.argv[1:]
     with tempfile.TemporaryDirectory() as name_of_folder:
         folder = pathlib.Path(name_of_folder)
         if not wanted or "whole batch" in wanted:
             check_whole_batch(folder)
+        if not wanted or "schedule" in wanted:
+            check_schedule(folder)
         for number, (name, loss) in enumerate({**RUN, **REFUSED}.items()):
             if wanted and name not in wanted:
                 continue
