@@ -25,7 +25,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from .decompositions import decompositions
-from .export import call_with, plain_kernels
+from .export import LossOf, call_with, plain_kernels
 from .operations import value_of
 from .stages import LossGraph, find_counts, mean_of_counts
 
@@ -37,10 +37,13 @@ class Called(Exception):
 
 
 class StandIn:
-    """Gives the outputs of the model's first calls."""
+    """Gives the outputs of the model's first calls, and the parts of `model`, if there is one."""
 
     def __init__(self, outputs):
-        self.outputs, self.calls = outputs, 0
+        self.outputs, self.calls, self.model = outputs, 0, None
+
+    def __getattr__(self, name):
+        return getattr(self.__dict__["model"], name)
 
     def __call__(self, *arguments, **options):
         self.calls += 1
@@ -104,7 +107,7 @@ def kind_of(loss, outputs, batches):
     """"sum" or "mean", with the first of the batches that has a finite loss for these outputs; None: no batch has."""
     for batch in batches:
         once = float(loss(StandIn(outputs), *batch))
-        dimensions = getattr(loss, "dimensions", [0] * len(batch))
+        dimensions = getattr(loss, "dimensions", None) or [0] * len(batch)
         count = next(len(value) for value, d in zip(batch, dimensions, strict=True) if d is not None)
         doubled = [value if d is None else twice(value) for value, d in zip(batch, dimensions, strict=True)]
         both = math.nan
@@ -137,13 +140,32 @@ def is_sum_of(model, loss, batch):
         with shapes:
             return call_with(model, values, arguments, options)
 
-    try:
-        with plain_kernels():
-            return outputs_of(fake_model, loss, tuple(map(fake, batch)),
-                              lambda outputs: is_sum(loss, outputs, [batch]))[1]
-    except (AttributeError, TypeError):  # the stand-in has no parts
-        warnings.warn(READS_PARTS, stacklevel=2)
-        return False
+    for function in (loss, with_parts(model, loss)):
+        try:
+            with plain_kernels():
+                return outputs_of(fake_model, function, tuple(map(fake, batch)),
+                                  lambda outputs, function=function: is_sum(function, outputs, [batch]))[1]
+        except (AttributeError, TypeError):  # the stand-in has no parts
+            continue
+    warnings.warn(READS_PARTS, stacklevel=2)
+    return False
+
+
+def with_parts(model, loss):
+    """The loss of stand-ins that have the parts of the model, with one random number as all elements of a parameter."""
+    values = {f"model.{name}": torch.rand((), dtype=value.dtype).expand(value.shape) if value.is_floating_point()
+              else torch.zeros((), dtype=value.dtype).expand(value.shape)
+              for name, value in [*model.named_parameters(), *model.named_buffers()]}
+
+    def loss_of(stand_in, *batch):
+        def own(parts, *batch):
+            stand_in.model = parts
+            return loss(stand_in, *batch)
+
+        return call_with(LossOf(model, own), values, batch)
+
+    loss_of.dimensions = getattr(loss, "dimensions", None)
+    return loss_of
 
 
 class PartOfLoss:
