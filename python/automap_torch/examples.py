@@ -210,6 +210,9 @@ class Places:
             return place
         if name in ("cat", "stack"):
             return self.joined(node)
+        if name == "index" and place is None and len(node.all_input_nodes) == 2:  # rows of a table
+            at, index = next((at, index) for at, index in enumerate(arguments[1]) if index is not None)
+            return Place(at + self.of(index).d, self.of(index).outer)
         if place is None:
             raise Mixed
         shape, rank = shape_of(x), len(shape_of(x))
@@ -359,13 +362,15 @@ def choices(batch):
 
 
 def find_dimensions(graph, batch):
-    """The dimension of the examples in each tensor of a batch, None for tensors without examples. 0 for all where no
-    choice keeps the examples apart, as with batch norms."""
+    """The dimension of the examples in each tensor of a batch, None for tensors without examples. Where no choice keeps
+    the examples apart, as with batch norms, it is 0 for all tensors with the most frequent first size."""
     for row in choices(batch)[:MOST_CHOICES]:
         count = next(value.shape[d] for value, d in zip(batch, row, strict=True) if d is not None)
         if not Places(graph, row, count).mixing:
             return list(row)
-    return [0] * len(batch)
+    sizes = [len(value) if value.ndim else 1 for value in batch]
+    most = max(sizes, key=sizes.count)
+    return [0 if size in (1, most) else None for size in sizes]
 
 
 # ---- rows by example ----
