@@ -41,7 +41,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from .decompositions import group_norm
+from .decompositions import by_channel, group_norm
 from .export import KEY, LossOf, call_with, examples_first, find_whole_batch, loss_of_examples, plain_kernels
 from .losses import PartOfLoss
 from .operations import Settled, is_by_example, on_shards, split_by_batch
@@ -127,6 +127,9 @@ class OnShards(TorchFunctionMode):
         if function is torch._weight_norm:  # DTensor has no gradient of the kernel
             direction, size, dimension = arguments
             return direction * (size / torch.norm_except_dim(direction, 2, dimension))
+        if function is torch.prelu:  # nor of this one
+            x, slope = arguments
+            return torch.where(x > 0, x, x * (slope if x.ndim < 2 else by_channel(slope, x)))
         if arguments and is_by_example(getattr(function, "__name__", ""), arguments[0], arguments, options):
             return on_shards(function, *arguments, **options)
         if function is not torch.nn.functional.group_norm and function not in MEANS:
@@ -173,7 +176,7 @@ class TensorTraining(Training):
             try:
                 value = self.differentiate(placed, cuts)
                 break
-            except (AssertionError, NotImplementedError, RuntimeError):
+            except (AssertionError, NotImplementedError, RuntimeError, ValueError):
                 if self.reads_whole or self.has_passed:
                     raise
                 # DTensor cannot split an operator of the model so: whole weights, then the whole batch as well.

@@ -12,6 +12,7 @@ Run as `AUTOMAP=build/automap .venv-torch/bin/python tests/e2e/test_torch_models
 # cost: 20
 # python: torch
 
+import functools
 import json
 import logging
 import pathlib
@@ -33,7 +34,8 @@ with skip_where_missing():
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 import automap_torch
-from automap_torch.losses import is_sum
+from automap_torch.export import find_batch
+from automap_torch.losses import is_sum, is_sum_of
 
 STEPS, TOLERANCE = 3, 2e-5
 
@@ -46,13 +48,13 @@ class Nested(nn.Module):
         self.first = nn.Linear(16, 16).requires_grad_(False)
         self.blocks = nn.ModuleList(nn.ModuleDict({"norm": nn.LayerNorm(16), "up": nn.Linear(16, 16)})
                                     for _ in range(2))
-        self.head = nn.utils.parametrizations.weight_norm(nn.Linear(16, 8))
+        self.slope, self.head = nn.PReLU(16), nn.utils.parametrizations.weight_norm(nn.Linear(16, 8))
         self.scale = torch.linspace(0.5, 2, 16)  # no buffer
 
     def forward(self, x):
         x = self.first(x) * self.scale
         for block in self.blocks:
-            x = x + torch.tanh(block["up"](block["norm"](x)))
+            x = x + self.slope(block["up"](block["norm"](x)))
         return self.head(x)
 
 
@@ -379,10 +381,29 @@ def check_kinds(*_):
 
         assert is_sum(loss, [torch.rand(4, 8)], [(torch.randn(4, 6), torch.randint(0, 8, (4,)))]) == (
             reduce is torch.sum)
+    model, batch = nn.Linear(6, 8), (torch.randn(4, 6), torch.randint(0, 8, (4,)))
+
+    def decayed(model, x, y, reduction):
+        return functional.cross_entropy(model(x), y, reduction=reduction) + 0.1 * model.weight.norm()
+
+    assert not is_sum_of(model, functools.partial(decayed, reduction="mean"), batch)
+    expect_refusal("neither a mean nor a sum", lambda: is_sum_of(
+        model, functools.partial(decayed, reduction="sum"), batch))
+
+
+def check_dimensions(*_):
+    """A table of the batch that has no examples, also where the examples depend on one another."""
+    for centre in (0.0, 1.0):
+        def loss(model, table, rows, y, centre=centre):
+            found = model(table[rows])
+            return functional.cross_entropy(found - centre * found.mean(0), y)
+
+        batch = torch.randn(12, 6), torch.randint(0, 12, (16,)), torch.randint(0, 8, (16,))
+        assert find_batch(nn.Linear(6, 8), loss, batch) == [None, 0, 0]
 
 
 def main():
-    for function in (check_optimizers, check_refusals, check_kinds):
+    for function in (check_optimizers, check_refusals, check_kinds, check_dimensions):
         with tempfile.TemporaryDirectory() as folder:
             torch.multiprocessing.start_processes(function, (pathlib.Path(folder),), nprocs=1, start_method="fork")
     for make, plans in CASES.items():
