@@ -165,7 +165,7 @@ Plan *pool_best(const CandidatePool *pool) {
 }
 
 Plan *pool_start(const CandidatePool *pool) {
-    const double full = 0.95, near = 1.005;
+    const double full = 0.92, near = 1.005;
     const PlanCandidate *start = &pool->best;
     if ((double)start->fit.needed_bytes <= full * (double)start->fit.limit_bytes) return start->plan;
     for (int32_t k = 0; k < POOL_STRUCTURES && pool->structures[k].plan; k++) {

@@ -149,7 +149,7 @@ static void test_start(void **state) {
         {{999, 930, 900}, {100, 100.4, 100.6}, 1}, /* but not at any price */
         {{999, 930, 900}, {100, 101, 102}, 0},     /* both are slower */
         {{999, 0, 930}, {100, 100.1, 100.2}, 2},   /* unknown is not little */
-        {{949, 930, 900}, {100, 100.4, 100.3}, 0}, /* changes fit */
+        {{919, 910, 900}, {100, 100.4, 100.3}, 0}, /* changes fit */
         {{0, 930, 900}, {100, 100.4, 100.3}, 0},
     };
     static PlanStage empty[3];
