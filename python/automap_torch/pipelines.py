@@ -72,6 +72,7 @@ class Stage(torch.nn.Module):
         self.splits_batch = splits_batch(mesh, data)
         self.counts = {}  # values of the whole batch that replace those of a micro-batch
         self.leaves = {}
+        self.changed = {}  # new values of buffers by name, of each micro-batch
         recomputed = [(entry["begins"]["op_name"], entry["ends"]["op_name"]) for entry in row["recompute"]]
         self.segments = segments_of(part, recomputed, {entry["op_name"] for entry in row["saved"]})
         self.names = {}
@@ -115,7 +116,7 @@ class Stage(torch.nn.Module):
             position += len(segment.operators)
             for node in [node for node in values if self.part.last_use.get(node, -1) < position]:
                 del values[node]
-        self.change_buffers(values)
+        self.keep_buffers(values)
         results = tuple(Contiguous.apply(settled(values[node])) for node in self.part.results)
         return results[0] if self.is_last else results
 
@@ -149,13 +150,21 @@ class Stage(torch.nn.Module):
         return value.redistribute(self.mesh, placements_of(pin))
 
     @torch.no_grad()
-    def change_buffers(self, values):
+    def keep_buffers(self, values):
+        """Keeps the new values of buffers until change_buffers(): all micro-batches read the old ones."""
         for name, node in self.part.buffers.items():
-            buffer = getattr(self, self.names[name])
             value = values[node]
             if isinstance(value, DTensor):
-                value = value.redistribute(self.mesh, buffer.placements)
-            buffer.copy_(value)
+                value = value.redistribute(self.mesh, getattr(self, self.names[name]).placements)
+            self.changed.setdefault(name, []).append(value.clone())
+
+    @torch.no_grad()
+    def change_buffers(self):
+        """Gives each buffer its new value, the mean over the micro-batches of a step."""
+        for name, found in self.changed.items():
+            is_float = found[0].is_floating_point() and len(found) > 1
+            getattr(self, self.names[name]).copy_(sum(found) / len(found) if is_float else found[-1])
+        self.changed = {}
 
 
 class Contiguous(torch.autograd.Function):
@@ -273,6 +282,7 @@ class GraphTraining:
         gradients.end(self.divisor if self.schedule else 1)
         for module in self.modules:
             module.leaves = {}
+            module.change_buffers()
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         if losses:
             total += sum(float(value) for value in losses) / self.divisor

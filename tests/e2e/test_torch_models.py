@@ -98,12 +98,14 @@ def classify(model, words, y):
 
 
 class Stopped(nn.Module):
-    """Sequences first, with values that have no gradient, a checkpoint, and slices of a list of parameters."""
+    """Sequences first, with values that have no gradient, a counter of steps, a checkpoint, and slices of a list of
+    parameters."""
 
     def __init__(self):
         super().__init__()
         self.weights = nn.ParameterList(torch.randn(shape) / 4 for shape in ((16, 24), (24,), (24, 16), (16,)))
         self.teacher, self.head = nn.Linear(16, 16), nn.Linear(16, 8)
+        self.register_buffer("steps", torch.zeros(()))
 
     def forward(self, x):
         up, bias = self.weights[:2]
@@ -111,7 +113,9 @@ class Stopped(nn.Module):
         found = functional.linear(hidden, self.weights[2].T, self.weights[3])
         with torch.no_grad():
             wanted = self.teacher(x).tanh_()
-        return self.head(found) + self.head(found.detach()), functional.mse_loss(found, wanted)
+            self.steps += 1
+        scores = self.head(found) / self.steps + self.head(found.detach()) - self.head(found.data / 2)
+        return scores, functional.mse_loss(found, wanted)
 
 
 def classify_places(model, x, labels):
