@@ -164,7 +164,7 @@ class PlainFunctions(TorchFunctionMode):
             return function(*arguments, **options)
         if function in HOOKS:
             raise NotImplementedError(f"{function.__name__}: {NO_HOOKS}")
-        if function is torch.Tensor.data.__get__:
+        if function == torch.Tensor.data.__get__:  # a new object at each access
             return arguments[0].detach()
         if not torch.is_grad_enabled() and function is not torch.Tensor.detach:
             return without_gradient(function, arguments, options)

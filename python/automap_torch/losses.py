@@ -45,6 +45,9 @@ class StandIn:
     def __getattr__(self, name):
         return getattr(self.__dict__["model"], name)
 
+    def __getitem__(self, key):
+        return self.model[key]
+
     def __call__(self, *arguments, **options):
         self.calls += 1
         if self.calls > len(self.outputs):
