@@ -424,14 +424,14 @@ def any_of(w, name, out, x, dimension=None, keep=False):
 
 
 @operator("var")
-def variance(w, name, out, x, dimensions, correction=1, keep=False, **_):
+def variance(w, name, out, x, dimensions=None, correction=1, keepdim=False, **_):
     rank = len(x.shape)
-    dimensions = sorted(d % rank for d in dimensions)
+    dimensions = sorted(d % rank for d in dimensions or range(rank))
     count = math.prod(x.shape[d] for d in dimensions)
     average = w.elementwise("divide", x.dtype, tuple(1 if d in dimensions else n for d, n in enumerate(x.shape)),
                             w.reduce(x, dimensions, keep=True), count)
     centred = w.elementwise("subtract", x.dtype, x.shape, x, average)
-    squares = w.reduce(w.elementwise("multiply", x.dtype, x.shape, centred, centred), dimensions, keep=keep)
+    squares = w.reduce(w.elementwise("multiply", x.dtype, x.shape, centred, centred), dimensions, keep=keepdim)
     return w.elementwise("divide", out.dtype, out.shape, squares, count - correction)
 
 
