@@ -14,18 +14,16 @@ Run as `AUTOMAP=build/automap PYTHONPATH=datasets python tests/e2e/test_export_j
 # cost: 70
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 
-os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # random plans make the partitioner complain at length
-
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from host_devices import make_devices
 from program import AUTOMAP, FULL, MODELS, skip_where_missing
+
+make_devices(8)
 
 with skip_where_missing():
     import jax

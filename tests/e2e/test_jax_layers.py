@@ -13,17 +13,16 @@ Run as `AUTOMAP=build/automap PYTHONPATH=datasets python tests/e2e/test_jax_laye
 
 import functools
 import json
-import os
 import pathlib
 import sys
 import tempfile
 
-os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
-
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(SOURCE / "tests" / "launch"), str(SOURCE / "bench"), str(SOURCE / "datasets")]
+from host_devices import make_devices
 from program import FULL, skip_where_missing, succeed
+
+make_devices(8)
 
 with skip_where_missing():
     import jax

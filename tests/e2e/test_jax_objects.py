@@ -11,17 +11,15 @@ Run as `AUTOMAP=build/automap PYTHONPATH=datasets python tests/e2e/test_jax_obje
 # cost: 5
 
 import json
-import os
 import pathlib
 import sys
 import tempfile
 
-os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
-
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from host_devices import make_devices
 from program import FULL, skip_where_missing, succeed
+
+make_devices(4)
 
 with skip_where_missing():
     import jax

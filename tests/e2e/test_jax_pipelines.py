@@ -16,18 +16,16 @@ import collections
 import contextlib
 import itertools
 import json
-import os
 import pathlib
 import sys
 import tempfile
 import warnings
 
-os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
-
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from host_devices import make_devices
 from program import FULL, MODELS, automap, skip_where_missing, succeed
+
+make_devices(8)
 
 with skip_where_missing():
     import jax

@@ -12,18 +12,17 @@ Run as `AUTOMAP=build/automap PYTHONPATH=datasets python tests/e2e/test_objects.
 
 import functools
 import json
-import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 import warnings
 
-os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
-
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+from host_devices import make_devices
 from program import AUTOMAP, skip_where_missing
+
+make_devices(8)
 
 with skip_where_missing():
     import equinox as eqx
