@@ -143,6 +143,15 @@ def log_sigmoid_backward(gradient, x, buffer):
     return [([placement], [placement] * 3) for placement in rows]
 
 
+@register_sharding([ATEN.hardtanh_backward.default, ATEN.hardswish_backward.default,
+                    ATEN.hardsigmoid_backward.default, ATEN.softshrink_backward.default,
+                    ATEN.hardshrink_backward.default])
+def activation_backward(gradient, x, *settings):
+    """The placements of the result and of the operands, which DTensor lacks for these functions of one element."""
+    rows = [Replicate(), *(Shard(d) for d in range(len(x.shape)))]
+    return [([placement], [placement, placement, *[None] * len(settings)]) for placement in rows]
+
+
 PRIMS = {"broadcast_in_dim": broadcast_in_dim, "div": torch.div,
          "sum": lambda x, dimensions, **_: x.sum(dimensions),
          "var": lambda x, dimensions, correction=1, **_: x.var(dimensions, correction=correction)}

@@ -55,7 +55,7 @@ class Nested(nn.Module):
         x = self.first(x) * self.scale
         for block in self.blocks:
             x = x + self.slope(block["up"](block["norm"](x)))
-        return self.head(x)
+        return self.head(functional.relu6(x))
 
 
 WEIGHT = torch.linspace(0.5, 2, 8)
