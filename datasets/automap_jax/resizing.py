@@ -168,44 +168,37 @@ class Examples:
                 if d != params["dimension"]:
                     self.link(value, d, outputs[0], d)
 
-    def of_gather(self, params, inputs, outputs):
-        numbers, (operand, indices), out = params["dimension_numbers"], inputs, outputs[0]
-        inside = [d for d in range(len(self.shapes[operand]))
-                  if d not in numbers.collapsed_slice_dims and d not in numbers.operand_batching_dims]
-        for d, at in zip(inside, numbers.offset_dims):
-            if params["slice_sizes"][d] == self.shapes[operand][d]:
-                self.link(operand, d, out, at)
-        rest = [d for d in range(len(self.shapes[out])) if d not in numbers.offset_dims]
+    def link_indexed(self, operand, indices, windows, batching, absent, window_dims):
+        """An operand, indices into it, and the windows that they take or change. Windows lack the dimensions `absent`
+        of the operand, and the first of each pair in `batching`, whose second one is of the indices."""
+        absent = {*absent, *(d for d, _ in batching)}
+        for d, at in zip([d for d in range(len(self.shapes[operand])) if d not in absent], window_dims):
+            self.link(operand, d, windows, at)
+        rest = [d for d in range(len(self.shapes[windows])) if d not in window_dims]
         for d, at in enumerate(rest):
-            self.link(indices, d, out, at)
-        for d, of_indices in zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims):
+            self.link(indices, d, windows, at)
+        for d, of_indices in batching:
             self.link(operand, d, indices, of_indices)
+
+    def of_gather(self, params, inputs, outputs):
+        numbers = params["dimension_numbers"]
+        batching = [*zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims)]
+        self.link_indexed(*inputs, outputs[0], batching, numbers.collapsed_slice_dims, numbers.offset_dims)
 
     def of_scatters(self, params, inputs, outputs):
-        numbers, (operand, indices, updates) = params["dimension_numbers"], inputs
-        self.link_all(operand, outputs[0])
-        inside = [d for d in range(len(self.shapes[operand]))
-                  if d not in numbers.inserted_window_dims and d not in numbers.operand_batching_dims]
-        for d, at in zip(inside, numbers.update_window_dims):
-            self.link(operand, d, updates, at)
-        rest = [d for d in range(len(self.shapes[updates])) if d not in numbers.update_window_dims]
-        for d, at in enumerate(rest):
-            self.link(indices, d, updates, at)
-        for d, of_indices in zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims):
-            self.link(operand, d, indices, of_indices)
-
-    def of_dynamic_slice(self, params, inputs, outputs):
+        numbers = params["dimension_numbers"]
         self.link_all(inputs[0], outputs[0])
-
-    def of_dynamic_update_slice(self, params, inputs, outputs):
-        self.link_all(inputs[0], outputs[0])
-        self.link_all(inputs[0], inputs[1])
+        batching = [*zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims)]
+        self.link_indexed(*inputs, batching, numbers.inserted_window_dims, numbers.update_window_dims)
 
     def of_slice(self, params, inputs, outputs):
         self.link_all(inputs[0], outputs[0])
 
-    def of_pad(self, params, inputs, outputs):
+    of_dynamic_slice = of_pad = of_rng_bit_generator = of_slice
+
+    def of_dynamic_update_slice(self, params, inputs, outputs):
         self.link_all(inputs[0], outputs[0])
+        self.link_all(inputs[0], inputs[1])
 
     def of_split(self, params, inputs, outputs):
         for value in outputs:
@@ -226,9 +219,6 @@ class Examples:
     def of_random_bits(self, params, inputs, outputs):
         for d in range(len(self.shapes[inputs[0]])):
             self.link(inputs[0], d, outputs[0], d)
-
-    def of_rng_bit_generator(self, params, inputs, outputs):
-        self.link_all(inputs[0], outputs[0])
 
     def of_random_wrap(self, params, inputs, outputs):
         for d in range(min(len(self.shapes[inputs[0]]), len(self.shapes[outputs[0]]))):
