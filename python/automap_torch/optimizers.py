@@ -48,8 +48,6 @@ def initial_state(optimizer, settings, parameters):
 
 
 def sgd(own, value, gradient, state, step):
-    if own["weight_decay"]:
-        gradient = gradient + own["weight_decay"] * value
     if not own["momentum"]:
         return value - own["lr"] * gradient, {}
     buffer = own["momentum"] * state["momentum_buffer"] + gradient
@@ -58,12 +56,8 @@ def sgd(own, value, gradient, state, step):
 
 
 def adam(own, value, gradient, state, step):
-    rate, (beta1, beta2), decay = own["lr"], own["betas"], own["weight_decay"]
+    rate, (beta1, beta2) = own["lr"], own["betas"]
     correction1, correction2 = 1 - torch.pow(beta1, step), torch.sqrt(1 - torch.pow(beta2, step))
-    if decay and own.get("decoupled_weight_decay", False):
-        value = value * (1 - rate * decay)
-    elif decay:
-        gradient = gradient + decay * value
     mean = beta1 * state["exp_avg"] + (1 - beta1) * gradient
     square = beta2 * state["exp_avg_sq"] + (1 - beta2) * gradient * gradient
     divisor = torch.sqrt(square) / correction2 + own["eps"]
@@ -71,16 +65,12 @@ def adam(own, value, gradient, state, step):
 
 
 def adagrad(own, value, gradient, state, step):
-    if own["weight_decay"]:
-        gradient = gradient + own["weight_decay"] * value
     total = state["sum"] + gradient * gradient
     rate = own["lr"] / (1 + (step - 1) * own["lr_decay"]) if own["lr_decay"] else own["lr"]
     return value - rate * gradient / (torch.sqrt(total) + own["eps"]), {"sum": total}
 
 
 def rmsprop(own, value, gradient, state, step):
-    if own["weight_decay"]:
-        gradient = gradient + own["weight_decay"] * value
     square = own["alpha"] * state["square_avg"] + (1 - own["alpha"]) * gradient * gradient
     new, spread = {"square_avg": square}, square
     if own["centered"]:
@@ -103,7 +93,12 @@ def update(optimizer, settings, parameters, gradients, state):
     new_state = {kind: {} if isinstance(values, dict) else step for kind, values in state.items()}
     for name, own in settings.items():
         before = {kind: values[name] for kind, values in state.items() if isinstance(values, dict) and name in values}
-        new[name], after = rule(own, parameters[name], gradients[name], before, step)
+        value, gradient, decay = parameters[name], gradients[name], own["weight_decay"]
+        if decay and own.get("decoupled_weight_decay", False):
+            value = value * (1 - own["lr"] * decay)
+        elif decay:
+            gradient = gradient + decay * value
+        new[name], after = rule(own, value, gradient, before, step)
         for kind, value in after.items():
             new_state[kind][name] = value
     return new, new_state
