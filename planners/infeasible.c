@@ -20,13 +20,14 @@ typedef struct RemedySearch {
     PlanContext *primary;
     const Cluster *cluster;
     const SearchScope *scope;
+    const SearchRequest *request; /* of the scope */
     const SearchResult *failed;
     json_t *found;
     Text *line;
 } RemedySearch;
 
 static bool is_interrupted(const RemedySearch *self) {
-    return stop_flag_is_set(self->scope->request->callbacks.interrupted);
+    return stop_flag_is_set(self->request->callbacks.interrupted);
 }
 
 /* A change of the search, under which a plan may fit. */
@@ -39,7 +40,7 @@ typedef struct Change {
 } Change;
 
 static Change no_change(const RemedySearch *self) {
-    const SearchRequest *request = self->scope->request;
+    const SearchRequest *request = self->request;
     return (Change){.cluster = self->cluster,
                     .kind = self->scope->kind,
                     .micro_batches = self->scope->micro_batches,
@@ -125,7 +126,7 @@ static double round_fraction(double fraction) {
  * Bisection then looks for a smaller fraction. */
 static AmStatus relax_fraction(RemedySearch *self, AmError *error) {
     bool is_hybrid = search_spans_stages(self->scope);
-    double least = self->scope->request->constraints.memory_fraction, seconds = NAN, trial;
+    double least = self->request->constraints.memory_fraction, seconds = NAN, trial;
     double fraction = memory_enough_fraction(&self->failed->nearest_fit, self->cluster);
     for (int32_t k = 0; k <= MOST_STEPS; k++) {
         const Plan *initial = is_hybrid ? NULL : self->failed->nearest;
@@ -219,7 +220,7 @@ static AmStatus try_devices(const RemedySearch *self, double times, int32_t *dev
 static AmStatus relax_devices(RemedySearch *self, AmError *error) {
     double few = 1, times = 1, seconds = NAN, trial;
     int32_t found = 0;
-    if (self->scope->request->space.mesh) return AM_OK;
+    if (self->request->space.mesh) return AM_OK;
     for (int32_t k = 0; k < MOST_STEPS && isnan(seconds); k++) {
         few = times;
         times *= 2;
@@ -315,6 +316,7 @@ AmStatus infeasible_report(InfeasibleReport *report, Arena *arena, PlanContext *
                          .primary = primary,
                          .cluster = cluster,
                          .scope = &narrowed,
+                         .request = narrowed.request,
                          .failed = failed,
                          .found = json_array(),
                          .line = &report->line};

@@ -123,7 +123,7 @@ static AmStatus move_plan(SearchContext *self, MovedPlans *moved, const PlanSamp
                           const PlanCandidate *candidate, AmError *error) {
     const Plan *from = candidate->plan;
     const PlanContext *context, *used = plan_context_used(from, sample->context);
-    MicroBatchSettings settings = search_micro_batching(self->scope->request, from->micro_batches);
+    MicroBatchSettings settings = search_micro_batching(self->request, from->micro_batches);
     Simulation *simulation;
     Arena scratch = {0};
     Plan *plan = ARENA_ARRAY(self->arena, Plan, 1);
@@ -142,7 +142,7 @@ static AmStatus move_plan(SearchContext *self, MovedPlans *moved, const PlanSamp
     plan->schedule = from->schedule;
     TRY(micro_batches_state_relaxations(plan, self->arena, context, error));
     TRY(search_check_plan(self->scope, plan, error));
-    const SimulationOptions options = {.memory_fraction = self->scope->request->constraints.memory_fraction,
+    const SimulationOptions options = {.memory_fraction = self->request->constraints.memory_fraction,
                                        .in_parallel = true};
     AmStatus status = simulate_plan(&simulation, &scratch, context, plan, self->cluster, &options, error);
     if (status == AM_OK) status = simulation_predict(plan, self->arena, simulation, error);

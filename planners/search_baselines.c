@@ -260,7 +260,7 @@ static AmStatus add_recomputed_stages(SearchResult *result, SearchContext *self,
  * its obstacle replaces that of `lacking`, unless that one lacks less memory. */
 static AmStatus price_recomputed_pipeline(Plan **best, BaselineResult *lacking, SearchContext *self,
                                           Strategy *strategy, AmError *error) {
-    const SearchRequest *request = self->scope->request;
+    const SearchRequest *request = self->request;
     const PlanConstraints *constraints = &request->constraints;
     const char *wanted = request->space.schedule;
     const PlanContext *context;
@@ -293,7 +293,7 @@ static AmStatus price_recomputed_pipeline(Plan **best, BaselineResult *lacking, 
 /* Prices one pipeline baseline with recomputation, with its fastest number of stages. */
 static AmStatus add_recomputed_pipeline(SearchResult *result, SearchContext *self, Baseline baseline,
                                         int32_t micro_batches, AmError *error) {
-    const SearchRequest *request = self->scope->request;
+    const SearchRequest *request = self->request;
     const SpaceRequest *space = &request->space;
     const Degrees *degrees = &request->constraints.degrees;
     bool is_3d = baseline_without_recompute(baseline) == BASELINE_MEGATRON_3D;
@@ -468,7 +468,7 @@ static AmStatus add_estimated(SearchContext *self, AmError *error) {
 
 AmStatus search_add_recomputed_baselines(SearchContext *self, AmError *error) {
     SearchResult *result = self->result;
-    const SearchRequest *request = self->scope->request;
+    const SearchRequest *request = self->request;
     int32_t all[MICRO_BATCHES_MOST_NUMBERS], numbers[BASELINE_COUNT] = {0};
     int32_t count = micro_batches_numbers(all, self->primary, self->micro_batches);
     bool recomputes = ir_source_recomputes(self->primary->roles, self->primary->canonical);

@@ -74,7 +74,7 @@ bool search_bounds_stages(const SearchResult *result, const SearchScope *scope) 
 }
 
 AmStatus search_show_bound(const SearchContext *self, AmError *error) {
-    const SearchRequest *request = self->scope->request;
+    const SearchRequest *request = self->request;
     const BoundSpace space = {.most_stages = PIPELINE_MOST_STAGES};
     PlanBound bound;
     if (!request->callbacks.watch || self->scope->skip_bound) return AM_OK;

@@ -16,11 +16,13 @@ SearchContext search_context(SearchResult *result, Arena *arena, PlanContext *pr
                            .primary = primary,
                            .cluster = cluster,
                            .scope = scope,
+                           .request = scope->request,
                            .micro_batches = scope->micro_batches,
                            .budget = budget,
                            .climb = {.primary = primary,
                                      .cluster = cluster,
                                      .scope = scope,
+                                     .request = scope->request,
                                      .keeps_micro_batches = scope->micro_batches > 0}};
 }
 
@@ -49,7 +51,7 @@ static AmStatus begin_climb(bool *is_allowed, const SearchResult *result, Search
     *is_allowed = result->plan && !budget_is_over(&self->budget) && plan_climb_applies(climb->scope);
     if (!*is_allowed) return AM_OK;
     climb->budget = budget_part(&self->budget);
-    search_watch_phase(climb->scope->request->callbacks.watch, SEARCH_PHASE_CHANGES);
+    search_watch_phase(climb->request->callbacks.watch, SEARCH_PHASE_CHANGES);
     return plan_climb_open(climb, self->arena, error);
 }
 
@@ -95,7 +97,7 @@ static AmStatus climb_orders(Plan **plan, const SearchResult *result, SearchCont
         if (climb->budget.is_cut) break;
         TRY_OR_FAIL(plan_climb_rivals(plan, rival, climb, self->arena, error));
     }
-    if (first->stage_count > 1 && !climb->budget.is_cut && !self->scope->request->devices.keeps_order)
+    if (first->stage_count > 1 && !climb->budget.is_cut && !self->request->devices.keeps_order)
         TRY_OR_FAIL(order_rivals_find(rivals, &count, result->plan, NEAR_ORDER, climb, self->arena, error));
     for (int32_t k = 0; k < count && !climb->budget.is_cut; k++)
         TRY_OR_FAIL(plan_climb_rivals(plan, rivals[k], climb, self->arena, error));

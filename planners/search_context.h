@@ -12,6 +12,7 @@ typedef struct SearchContext {
     PlanContext *primary; /* the module as read */
     const Cluster *cluster;
     const SearchScope *scope;
+    const SearchRequest *request; /* of the scope */
     int32_t micro_batches; /* of the part in work: that of the scope, or one that plan_search() chose */
     SearchBudget budget;   /* no cap: the rounds of the default budget */
     bool has_floor;        /* the plans that every budget has are among the candidates */

@@ -167,7 +167,7 @@ static AmStatus run_round(Phases *self, const Phase *phase, AmError *error) {
         /* One-stage plans with a requested number of micro-batches: pipelines have them for one micro-batch
          * alone. For large modules the tables must suffice if they contain a plan. */
         bool is_left_out = (is_large && result->plan) || phase->number < 0 || micro_batches <= 1 ||
-                           !degrees_allow_stages(&search->scope->request->constraints.degrees, 1);
+                           !degrees_allow_stages(&search->request->constraints.degrees, 1);
         if (!is_left_out && !budget_is_over(&search->budget)) TRY(add_stage_of(&round, micro_batches, error));
     }
     if (phase->number >= 0 && !budget_is_over(&search->budget)) {

@@ -45,7 +45,7 @@ static AmStatus note_refusal(StrategySearch *self, AmStatus status, const AmErro
 
 /* Returns whether the target's trainer has that level of ZeRO. */
 static bool has_zero(const StrategySearch *self, int32_t level) {
-    return target_row(self->search->scope->request->constraints.target)->zero_levels >> level & 1;
+    return target_row(self->search->request->constraints.target)->zero_levels >> level & 1;
 }
 
 /* Simulates a strategy; adds it to the result if it fits and the exporter accepts it. */
@@ -129,7 +129,7 @@ static AmStatus climb_numbers(StrategySearch *self, PricedStrategy *best, int32_
 
 /* Adds a split with its best number of micro-batches. */
 static AmStatus add_split(StrategySearch *self, int32_t tensor, int32_t stages, AmError *error) {
-    const bool offloads = self->search->scope->request->constraints.offloads_optimizer;
+    const bool offloads = self->search->request->constraints.offloads_optimizer;
     PricedStrategy best = {.strategy = {.data = self->search->cluster->device_count / tensor / stages,
                                         .tensor = tensor,
                                         .stages = stages,
@@ -185,7 +185,7 @@ static AmStatus refine_strategy(StrategySearch *self, PricedStrategy *best, AmEr
 static AmStatus recompute_less(StrategySearch *self, PricedStrategy *best, AmError *error) {
     int32_t parts = best->strategy.stages * best->strategy.chunks;
     int32_t fits = (self->layers + parts - 1) / parts, lacks = 0;
-    if (!target_row(self->search->scope->request->constraints.target)->recomputes_some) return AM_OK;
+    if (!target_row(self->search->request->constraints.target)->recomputes_some) return AM_OK;
     while (fits - lacks > 1) {
         PricedStrategy fewer = *best;
         fewer.strategy.recomputed_layers = (fits + lacks) / 2;
@@ -214,7 +214,7 @@ static AmStatus recompute_layers(StrategySearch *self, PricedStrategy *best, con
 /* Recomputes all layers of a split that does not fit, and then as few as fit; and the modules of all layers
  * that take the least work and fit. */
 static AmStatus recompute(StrategySearch *self, const PricedStrategy *split, AmError *error) {
-    const TargetRow *target = target_row(self->search->scope->request->constraints.target);
+    const TargetRow *target = target_row(self->search->request->constraints.target);
     PricedStrategy best = *split, selective = *split;
     TRY(recompute_layers(self, &best, &split->strategy, 0, error));
     if (best.strategy.recomputed_layers > 0) {
@@ -260,7 +260,7 @@ static AmStatus draw_strategies(StrategySearch *self, AmError *error) {
         if (self->layers > 0 && random_below(&random, 4) == 0) {
             strategy->recomputed_layers = STRATEGY_ALL_LAYERS;
             strategy->recomputed_modules = /* 0 at the end of the list */
-                target_row(search->scope->request->constraints.target)
+                target_row(search->request->constraints.target)
                     ->selective[random_below(&random, TARGET_SELECTIVE)];
         }
         TRY(price_strategy(self, &drawn, error));
@@ -305,7 +305,7 @@ static AmStatus count_layers(StrategySearch *self, AmError *error) {
 }
 
 AmStatus search_strategies(SearchContext *self, AmError *error) {
-    const SearchRequest *request = self->scope->request;
+    const SearchRequest *request = self->request;
     SearchResult *result = self->result;
     StrategySearch search = {.search = self};
     search.number_count = micro_batches_numbers(search.numbers, self->primary, self->micro_batches);

@@ -40,6 +40,7 @@ const char *paper_end_name(PaperEnd end) {
 typedef struct LearningRun {
     PaperLearning *result;
     const SearchScope *scope;
+    const SearchRequest *request; /* of the scope */
     const TaskSettings *task;
     double deadline;
     int32_t settled;
@@ -79,7 +80,7 @@ static void log_episode(void *user, const DqnEpisode *episode) {
              "{\"episode\":%lld,\"reward\":%.6g,\"best\":%.6g,\"epsilon\":%.4g,\"loss\":%.6g,\"greedy\":%s}",
              (long long)episode->number, episode->reward, fmax(self->result->best, episode->reward),
              episode->epsilon, episode->loss, episode->is_greedy ? "true" : "false");
-    self->scope->request->callbacks.on_episode(self->scope->request->callbacks.user, line);
+    self->request->callbacks.on_episode(self->request->callbacks.user, line);
 }
 
 AmStatus paper_learn(PaperLearning *learning, Environment *environment, PlanSpace space,
@@ -89,6 +90,7 @@ AmStatus paper_learn(PaperLearning *learning, Environment *environment, PlanSpac
     *learning = (PaperLearning){.best = -HUGE_VAL, .greedy = -HUGE_VAL};
     LearningRun self = {.result = learning,
                         .scope = scope,
+                        .request = scope->request,
                         .task = &tasks[space],
                         .deadline = scope->limits.seconds > 0 ? start + scope->limits.seconds : 0};
     AgentSettings settings = agent_default_settings(); /* the paper's but for these */

@@ -19,13 +19,14 @@ typedef struct PaperSearch {
     PlanContext *primary;
     const Cluster *cluster;
     const SearchScope *scope;
+    const SearchRequest *request; /* of the scope */
 } PaperSearch;
 
 /* ---- meshes ---- */
 
 /* Finds the mesh of a stage on all devices, whose last axis is the one to decide about. */
 static AmStatus find_mesh(const PaperSearch *self, Mesh *mesh, AmError *error) {
-    const SearchRequest *request = self->scope->request;
+    const SearchRequest *request = self->request;
     const Cluster *cluster = self->cluster;
     if (request->space.mesh) {
         TRY(mesh_parse(mesh, self->arena, request->space.mesh, error));
@@ -145,7 +146,7 @@ static AmStatus search_partition(PaperSearch *self, AmError *error) {
                              error));
     plan->stages = stage;
     Simulation *simulation;
-    double memory_fraction = self->scope->request->constraints.memory_fraction;
+    double memory_fraction = self->request->constraints.memory_fraction;
     TRY(simulate_plan(&simulation, self->arena, plan->context, plan, self->cluster,
                       &(SimulationOptions){.memory_fraction = memory_fraction}, error));
     TRY(simulation_predict(plan, self->arena, simulation, error));
@@ -191,7 +192,7 @@ static AmStatus report_cuts(PaperSearch *self, const PaperPipeline *pipeline, Am
  * activations. If the other needs of a step do not fit besides, stages keep gradients and state in shards
  * (ZeRO 2), which does not change the cuts. */
 static AmStatus price_pipeline(PaperSearch *self, const PaperPipeline *pipeline, AmError *error) {
-    MicroBatchSettings rewriting = search_micro_batching(self->scope->request, pipeline->micro_batches);
+    MicroBatchSettings rewriting = search_micro_batching(self->request, pipeline->micro_batches);
     const PlanContext *context;
     int32_t instructions[STAGES_MOST], devices[STAGES_MOST];
     PaperStageCuts cuts = {
@@ -214,8 +215,7 @@ static AmStatus price_pipeline(PaperSearch *self, const PaperPipeline *pipeline,
     }
     self->report->pipeline.storage = cuts.storage;
     plan->evaluations = self->result->evaluations;
-    if (!fit.fits)
-        return memory_fail(&fit, self->cluster, self->scope->request->constraints.memory_fraction, error);
+    if (!fit.fits) return memory_fail(&fit, self->cluster, self->request->constraints.memory_fraction, error);
     self->result->plan = plan;
     return AM_OK;
 }
@@ -281,7 +281,7 @@ AmStatus paper_search(SearchResult *result, Arena *arena, PlanContext *primary, 
     if (!report) return am_fail_memory(error, (int64_t)sizeof *report);
     *report = (PaperReport){.space = scope->kind};
     result->paper = report;
-    PaperSearch self = {result, report, arena, primary, cluster, scope};
+    PaperSearch self = {result, report, arena, primary, cluster, scope, scope->request};
     TRY(refuse_options(scope, error));
     bool is_partition = scope->kind == SPACE_OPERATOR || scope->kind == SPACE_DATA;
     if (!is_partition && scope->kind != SPACE_PIPELINE)

@@ -159,7 +159,8 @@ typedef struct Pipelines {
     const PlanContext *context;
     const Cluster *cluster;
     const SearchScope *scope;
-    PlanCandidate best; /* by candidate_is_better(): perhaps one that does not fit */
+    const SearchRequest *request; /* of the scope */
+    PlanCandidate best;           /* by candidate_is_better(): perhaps one that does not fit */
     const char *reason;
     AmError refusal; /* of the fewest stages that the schedule cannot have */
     int64_t evaluations;
@@ -206,8 +207,8 @@ typedef struct PricedPipeline {
 static AmStatus price_schedule(void *user, ScheduleKind schedule, AmError *error) {
     const PricedPipeline *priced = user;
     const Pipelines *self = priced->pipelines;
-    const StopSignal stop = {.interrupted = self->scope->request->callbacks.interrupted};
-    const SimulationOptions simulated = {.memory_fraction = self->scope->request->constraints.memory_fraction,
+    const StopSignal stop = {.interrupted = self->request->callbacks.interrupted};
+    const SimulationOptions simulated = {.memory_fraction = self->request->constraints.memory_fraction,
                                          .stop = may_stop(self) ? &stop : NULL,
                                          .in_parallel = true};
     priced->plan->schedule = schedule_kind_name(schedule);
@@ -219,7 +220,7 @@ static AmStatus price_schedule(void *user, ScheduleKind schedule, AmError *error
  * simulation is in `arena`. */
 static AmStatus price_schedules(Pipelines *self, Arena *arena, Plan *plan, Simulation **simulation,
                                 AmError *error) {
-    const char *wanted = self->scope->request->space.schedule;
+    const char *wanted = self->request->space.schedule;
     PricedPipeline priced = {self, arena, plan, simulation};
     bool alternates;
     TRY(schedule_alternates(&alternates, arena, self->context, error));
@@ -275,7 +276,7 @@ static AmStatus price_problem(Pipelines *self, const StageProblem *problem, int3
     PlanStage inside, *stages;
     AxisPlan axis_plan = {0};
     int32_t cuts[STAGES_MOST + 1], chunks = 1; /* of each stage */
-    const SpaceRequest *space = &self->scope->request->space;
+    const SpaceRequest *space = &self->request->space;
     bool found;
     if (space->schedule && schedule_kind_find(space->schedule) == SCHEDULE_INTERLEAVED)
         chunks = space->chunks > 0 ? space->chunks : SEARCH_DEFAULT_CHUNKS;
@@ -310,7 +311,7 @@ static AmStatus price_problem(Pipelines *self, const StageProblem *problem, int3
 static AmStatus price_mesh(Pipelines *self, const Mesh *mesh, AmError *error) {
     int32_t *devices = ARENA_ARRAY(self->arena, int32_t, mesh->device_count);
     ProblemSettings settings = {.space = has_tensor_axis(self) ? SPACE_AUTO : SPACE_DATA,
-                                .constraints = self->scope->request->constraints,
+                                .constraints = self->request->constraints,
                                 .budget = {.limit = 1}};
     StageProblem *problem;
     if (!devices) return am_fail_memory(error, mesh->device_count * 4);
@@ -322,7 +323,7 @@ static AmStatus price_mesh(Pipelines *self, const Mesh *mesh, AmError *error) {
 }
 
 static AmStatus price_given_mesh(Pipelines *self, AmError *error) {
-    const SearchRequest *request = self->scope->request;
+    const SearchRequest *request = self->request;
     Mesh mesh;
     int32_t devices = self->cluster->device_count;
     TRY(mesh_parse(&mesh, self->arena, request->space.mesh, error));
@@ -345,6 +346,7 @@ AmStatus even_pipeline_plan(Plan **plan, const char **reason, int64_t *evaluatio
                       .context = context,
                       .cluster = cluster,
                       .scope = scope,
+                      .request = scope->request,
                       .reason = "the devices cannot be dealt to 2 to 8 equal stages"};
     if (request->space.mesh) TRY(price_given_mesh(&self, error));
     bool is_3d = has_tensor_axis(&self);

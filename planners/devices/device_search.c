@@ -38,6 +38,7 @@ typedef struct DeviceSearch {
     PlanContext *primary;
     const Cluster *cluster;
     const SearchScope *scope;
+    const SearchRequest *request; /* of the scope */
     DeviceChoices choices;
     int32_t best;        /* choice of the result */
     int64_t reserved;    /* evaluations that the first choice leaves to others */
@@ -78,7 +79,7 @@ static double price_of(const DeviceSearch *self, int32_t choice, double seconds)
 
 /* Returns the objective: seconds or money. */
 static double value_of(const DeviceSearch *self, int32_t choice, double seconds) {
-    return self->scope->request->objective == OBJECTIVE_COST ? price_of(self, choice, seconds) : seconds;
+    return self->request->objective == OBJECTIVE_COST ? price_of(self, choice, seconds) : seconds;
 }
 
 /* Takes the plan of a choice if it is better than the best so far. */
@@ -107,13 +108,12 @@ static void take_if_better(DeviceSearch *self, int32_t choice, const SearchResul
 
 /* Returns whether pins may leave no operator to the types of the first choice that they do not name. */
 static bool has_pins(const DeviceSearch *self) {
-    return self->choices.count > 1 && self->scope->request->constraints.pin_count > 0;
+    return self->choices.count > 1 && self->request->constraints.pin_count > 0;
 }
 
 /* Returns whether evaluations and time are left. */
 static bool has_budget(const DeviceSearch *self) {
-    if (stop_flag_is_set(self->scope->request->callbacks.interrupted) || self->result->interrupted)
-        return false;
+    if (stop_flag_is_set(self->request->callbacks.interrupted) || self->result->interrupted) return false;
     return !budget_is_over(&self->budget);
 }
 
@@ -130,9 +130,9 @@ static void allow_default(SearchScope *part, const DeviceSearch *self) {
 /* Returns whether no plan with a step of at least `bound` seconds can be the result. */
 static bool is_excluded(const DeviceSearch *self, int32_t choice, double bound) {
     double price = price_of(self, choice, bound);
-    for (int32_t k = 0; k < self->choices.count && self->scope->request->explores_prices; k++)
+    for (int32_t k = 0; k < self->choices.count && self->request->explores_prices; k++)
         if (self->seconds[k] <= bound && price_of(self, k, self->seconds[k]) <= price) return true;
-    if (self->scope->request->explores_prices || !self->result->plan) return false;
+    if (self->request->explores_prices || !self->result->plan) return false;
     return bound >= (1 + EQUAL) * self->result->plan->predicted_step_seconds;
 }
 
@@ -204,7 +204,7 @@ static AmStatus try_choices(DeviceSearch *self, int64_t evaluations, AmError *er
 
 /* Replaces the quick bound of a choice by that of pipelines, where it would lower the bound of the result. */
 static AmStatus raise_bound(DeviceSearch *self, int32_t choice, const Cluster *part, AmError *error) {
-    const SearchRequest *request = self->scope->request;
+    const SearchRequest *request = self->request;
     const Plan *plan = self->result->plan;
     const BoundSpace space = {.most_stages = PIPELINE_MOST_STAGES,
                               .schedule = bound_schedule_of(search_bounded_schedules(request, plan)),
@@ -269,7 +269,7 @@ static AmStatus search_near(DeviceSearch *self, AmError *error) {
     int32_t searched = 0;
     for (int32_t k = 1; k < self->choices.count && searched < MOST_SEARCHED && has_budget(self); k++) {
         bool is_near = value_of(self, k, self->seconds[k]) < NEAR * least;
-        if (!is_near && !(self->scope->request->explores_prices && is_on_front(self, k))) continue;
+        if (!is_near && !(self->request->explores_prices && is_on_front(self, k))) continue;
         TRY(try_choice(self, k, 0, error));
         searched++;
     }
@@ -307,6 +307,7 @@ AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *primary,
                          .primary = primary,
                          .cluster = cluster,
                          .scope = scope,
+                         .request = scope->request,
                          .budget = search_user_budget(scope)};
     SearchScope first = *scope;
     AmError refusal = {0};

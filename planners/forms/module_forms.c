@@ -9,14 +9,15 @@ typedef struct FormFinder {
     PlanContext *module; /* as read */
     const Cluster *cluster;
     const SearchScope *scope;
+    const SearchRequest *request; /* of the scope */
 } FormFinder;
 
 /* Sets *found if attention in the module is a near miss and might be fused. In a loop that stores its scores
  * for the backward pass it is one only while its layers are not separate. */
 static AmStatus find_near_miss(bool *found, const FormFinder *self, AmError *error) {
     *found = false;
-    if (self->scope->request->forms.attention == ATTENTION_UNFUSED ||
-        target_is_xla(self->scope->request->constraints.target))
+    if (self->request->forms.attention == ATTENTION_UNFUSED ||
+        target_is_xla(self->request->constraints.target))
         return AM_OK;
     TRY(plan_context_find_attention(self->module, error));
     for (int32_t r = 0; r < self->module->attention->count; r++)
@@ -29,10 +30,10 @@ static AmStatus find_near_miss(bool *found, const FormFinder *self, AmError *err
 static AmStatus split_layers(PlanContext **form, const FormFinder *self, AmError *error) {
     enum { MOST_DEVICES = 4096 }; /* simulations of the split module take longer on more */
     const SearchScope *scope = self->scope;
-    bool is_free = self->scope->request->forms.layers == LAYERS_AUTO;
+    bool is_free = self->request->forms.layers == LAYERS_AUTO;
     AmError refusal = {0};
     *form = self->module;
-    if (self->scope->request->forms.layers == LAYERS_LOOP) return AM_OK;
+    if (self->request->forms.layers == LAYERS_LOOP) return AM_OK;
     if (is_free && self->cluster->device_count < 2) {
         bool has_near_miss;
         TRY(find_near_miss(&has_near_miss, self, error));
@@ -61,7 +62,7 @@ static AmStatus undo_recomputation(PlanContext **form, PlanContext **recomputing
     *recomputing = NULL;
     if (scope->request->constraints.target != TARGET_AUTOMAP ||
         scope->request->objective == OBJECTIVE_PAPER || !search_method_explores(scope->searcher) ||
-        self->scope->request->forms.keeps_recomputation || self->scope->request->forms.keeps_shardings)
+        self->request->forms.keeps_recomputation || self->request->forms.keeps_shardings)
         return AM_OK;
     PlanContext *undone;
     PlanRewrites rewriting = (*form)->rewriting;
@@ -76,22 +77,22 @@ static AmStatus undo_recomputation(PlanContext **form, PlanContext **recomputing
 
 /* Fuses attention if the request says so. */
 static AmStatus fuse_attention(PlanContext **form, const FormFinder *self, AmError *error) {
-    if (self->scope->request->forms.attention != ATTENTION_FUSED) return AM_OK;
-    if (self->scope->request->objective == OBJECTIVE_PAPER)
+    if (self->request->forms.attention != ATTENTION_FUSED) return AM_OK;
+    if (self->request->objective == OBJECTIVE_PAPER)
         return am_fail(error, AM_ERROR_USAGE, "", "--objective paper has no fused attention");
     TRY(plan_context_fuse(form, *form, error));
     if (!(*form)->unfused)
         return am_fail(
             error, AM_ERROR_USAGE, "",
             "--attention fused: the module has no attention operator (automap info has near misses%s)",
-            self->scope->request->forms.layers == LAYERS_LOOP ? "; --layers split separates the layers" : "");
+            self->request->forms.layers == LAYERS_LOOP ? "; --layers split separates the layers" : "");
     return AM_OK;
 }
 
 /* Returns in *has whether the form may be chosen: --attention fused excludes forms without an attention
  * operator. */
 static AmStatus allows_attention(bool *has, PlanContext *form, const FormFinder *self, AmError *error) {
-    *has = self->scope->request->forms.attention != ATTENTION_FUSED;
+    *has = self->request->forms.attention != ATTENTION_FUSED;
     if (*has || !form) return AM_OK;
     TRY(plan_context_find_attention(form, error));
     *has = ir_count_attention(form->attention) > 0;
@@ -100,9 +101,9 @@ static AmStatus allows_attention(bool *has, PlanContext *form, const FormFinder 
 
 /* Takes the form of the initial plan. */
 static AmStatus take_initial(ModuleForms *forms, const FormFinder *self, AmError *error) {
-    PlanRewrites rewriting = plan_context_primary(self->scope->request->space.initial->context)->rewriting;
-    LayersChoice layers = self->scope->request->forms.layers;
-    AttentionChoice attention = self->scope->request->forms.attention;
+    PlanRewrites rewriting = plan_context_primary(self->request->space.initial->context)->rewriting;
+    LayersChoice layers = self->request->forms.layers;
+    AttentionChoice attention = self->request->forms.attention;
     if (layers != LAYERS_AUTO && (layers == LAYERS_SPLIT) != rewriting.splits_layers)
         return am_fail(error, AM_ERROR_USAGE, "", "--init-plan: its layers are %s (expected --layers %s)",
                        rewriting.splits_layers ? "split" : "not split",
@@ -118,7 +119,7 @@ static AmStatus take_initial(ModuleForms *forms, const FormFinder *self, AmError
 
 AmStatus module_forms_find(ModuleForms *forms, PlanContext *module, const Cluster *cluster,
                            const SearchScope *scope, AmError *error) {
-    const FormFinder self = {module, cluster, scope};
+    const FormFinder self = {module, cluster, scope, scope->request};
     PlanContext *chosen, *recomputing;
     *forms = (ModuleForms){0};
     if (scope->request->space.initial) return take_initial(forms, &self, error);
@@ -126,10 +127,9 @@ AmStatus module_forms_find(ModuleForms *forms, PlanContext *module, const Cluste
     TRY(undo_recomputation(&chosen, &recomputing, &self, error));
     bool recomputes_first = recomputing && sample_is_wanted(recomputing), has_loops, recomputes;
     PlanContext *attended[] = {chosen, recomputing}, *others[] = {NULL, NULL};
-    bool is_chosen = self.scope->request->forms.attention == ATTENTION_AUTO &&
-                     !target_is_xla(self.scope->request->constraints.target) &&
-                     self.scope->request->objective != OBJECTIVE_PAPER &&
-                     !self.scope->request->forms.keeps_shardings;
+    bool is_chosen = self.request->forms.attention == ATTENTION_AUTO &&
+                     !target_is_xla(self.request->constraints.target) &&
+                     self.request->objective != OBJECTIVE_PAPER && !self.request->forms.keeps_shardings;
     TRY(fuse_attention(&attended[0], &self, error));
     if (is_chosen) /* also for the first form that is searched */
         TRY(attention_choose_all(attended, others, recomputes_first ? 2 : 1, cluster, error));

@@ -36,7 +36,7 @@ AmStatus plan_climb_open(PlanClimb *self, Arena *arena, AmError *error) {
     self->budget.is_cut = stop_wanted(&self->budget.stop);
     self->memo.arena = arena;
     if (self->budget.is_cut || self->places) return AM_OK;
-    const SearchRequest *request = self->scope->request;
+    const SearchRequest *request = self->request;
     ProblemSettings settings = problem_settings(SPACE_AUTO, request->constraints.memory_fraction);
     settings.constraints.offloads_optimizer = request->constraints.offloads_optimizer;
     const LayerPins pins = {request->constraints.pins, request->constraints.pin_count,
@@ -69,7 +69,7 @@ enum { LARGE = 30000 };
 
 AmStatus plan_climb_list(ClimbBase *base, const Plan *plan, const PlanClimb *self, Arena *arena,
                          AmError *error) {
-    const SearchRequest *request = self->scope->request;
+    const SearchRequest *request = self->request;
     bool is_large = self->budget.has_cap && self->primary->rules->count > LARGE;
     *base = (ClimbBase){.arena = arena};
     bool recomputes = false; /* changes of recomputation are read from the plan's document */
@@ -150,7 +150,7 @@ AmStatus plan_climb_take(Plan **plan, const ClimbStep *step, const PlanClimb *se
 
 bool plan_climb_add(ClimbBatch *batch, const Plan *plan, double seconds, PlanClimb *self) {
     uint64_t key = plan_memo_key(plan);
-    if (target_check_plan(self->scope->request->constraints.target, plan, NULL) != AM_OK) return false;
+    if (target_check_plan(self->request->constraints.target, plan, NULL) != AM_OK) return false;
     if (search_check_plan(self->scope, plan, NULL) != AM_OK) return false;
     for (int32_t k = 0; k < batch->count; k++)
         if (batch->steps[k].key == key) return false;
@@ -169,7 +169,7 @@ static void simulate_task(void *user, int32_t k) {
     const ClimbTasks *self = user;
     const PlanClimb *climb = self->climb;
     ClimbStep *step = &self->batch->steps[k];
-    const SimulationOptions options = {.memory_fraction = climb->scope->request->constraints.memory_fraction,
+    const SimulationOptions options = {.memory_fraction = climb->request->constraints.memory_fraction,
                                        .stop = &climb->budget.stop,
                                        .known = &self->base->explainer.ranks,
                                        .most_seconds = self->batch->most_seconds};
@@ -195,7 +195,7 @@ AmStatus plan_climb_price(ClimbBatch *batch, PlanClimb *self, const ClimbBase *b
         if (!plan_memo_add(&self->memo, step->key, step->seconds)) return am_fail_memory(error, 0);
         if (step->status != AM_OK) continue;
         self->budget.used++;
-        search_watch_count(self->scope->request->callbacks.watch, 1, step->seconds);
+        search_watch_count(self->request->callbacks.watch, 1, step->seconds);
         if (fits && !is_left && !(batch->best && batch->best->seconds <= step->seconds)) batch->best = step;
     }
     return AM_OK;
@@ -256,7 +256,7 @@ static AmStatus list_changes(void *user, int32_t *count, AmError *error) {
     TRY(plan_climb_list(&self->base, self->path->plan, climb, &climb->of_base, error));
     TRY(plan_list_prefixes(&self->prefixes, &self->prefix_count, self->base.arena, self->path->plan, error));
     self->swap_count = 0;
-    if (!climb->scope->request->devices.keeps_order && !climb->keeps_devices)
+    if (!climb->request->devices.keeps_order && !climb->keeps_devices)
         TRY(plan_list_swaps(&self->swaps, &self->swap_count, self->base.arena, self->path->plan,
                             climb->cluster, error));
     *count = explain_most_changes(&self->base.explainer) + self->prefix_count + self->swap_count;

@@ -22,10 +22,11 @@ typedef struct PlanClimb {
     PlanContext *primary; /* the module as read; owns the contexts of other numbers of micro-batches */
     const Cluster *cluster;
     const SearchScope *scope;
-    bool keeps_micro_batches; /* the number is given */
-    bool keeps_devices;       /* no swaps: they lead from one order of mixed servers to another */
-    SearchBudget budget;      /* a part of the search's; `limit` is not used */
-    const int32_t *places;    /* [place_count] of cuts, ascending; NULL before the first plan_climb_open() */
+    const SearchRequest *request; /* of the scope */
+    bool keeps_micro_batches;     /* the number is given */
+    bool keeps_devices;           /* no swaps: they lead from one order of mixed servers to another */
+    SearchBudget budget;          /* a part of the search's; `limit` is not used */
+    const int32_t *places; /* [place_count] of cuts, ascending; NULL before the first plan_climb_open() */
     int32_t place_count;
     PriceMemo memo;                  /* of plan_memo.h */
     Arena scratch[PLAN_CLIMB_BATCH]; /* of the simulations of a batch */

@@ -73,7 +73,7 @@ static AmStatus simulate(PipelineCandidates *self, PipelineCandidate *candidates
             continue;
         }
         self->budget.used++;
-        search_watch_count(self->plans.scope->request->callbacks.watch, 1,
+        search_watch_count(self->plans.request->callbacks.watch, 1,
                            candidate->fit.fits ? candidate->seconds : NAN);
         pipeline_plans_log(&self->plans, candidate, self->budget.used);
         pool_add(&self->pool, candidate->plan, &candidate->fit, origin_of(candidate), NULL);

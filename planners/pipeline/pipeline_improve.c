@@ -100,7 +100,7 @@ static PipelineCandidate *best_varied(const PipelineCandidates *self, bool is_va
 /* Adds the pipeline under the other schedules to `candidates`, which has room for two. */
 static void add_schedules(PipelineCandidate *candidates, int32_t *count, const PipelineCandidates *self,
                           PipelineCandidate *from) {
-    const uint32_t schedules = search_schedules(self->plans.scope->request);
+    const uint32_t schedules = search_schedules(self->plans.request);
     bool alternates = from->plan && from->fit.fits && from->schedule == SCHEDULE_1F1B;
     from->is_varied = true;
     if (!alternates || from->pipeline.stage_count == 1 || from->pipeline.micro_batches == 1) return;

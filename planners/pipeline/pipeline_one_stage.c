@@ -57,7 +57,7 @@ AmStatus pipeline_one_stage_price(PipelineCandidates *self, AmError *error) {
     const double near = 1.1; /* times the best step */
     if (self->plans.scope->micro_batches > 1 || !search_module_is_large(self->plans.primary) || !self->model)
         return AM_OK;
-    if (!degrees_allow_stages(&self->plans.scope->request->constraints.degrees, 1)) return AM_OK;
+    if (!degrees_allow_stages(&self->plans.request->constraints.degrees, 1)) return AM_OK;
     double best = self->best ? self->best->seconds : INFINITY;
     int64_t most = pipeline_evaluations_left(self) < MOST ? pipeline_evaluations_left(self) : MOST;
     PipelineLayout found[MOST];

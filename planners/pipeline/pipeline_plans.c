@@ -75,7 +75,7 @@ static AmStatus list_recomputed(PlanRecomputation *recomputed, const PipelinePla
 /* Finds the context among those of the module, or makes it. The module is only read, so that several may be
  * made side by side. */
 static AmStatus split_context(const PipelinePlans *self, PipelineContext *context, AmError *error) {
-    const SearchRequest *request = self->scope->request;
+    const SearchRequest *request = self->request;
     const MicroBatchSettings settings = {.micro_batches = context->micro_batches,
                                          .recomputed = context->recomputed,
                                          .relaxations = self->relaxations,
@@ -254,7 +254,7 @@ static AmStatus find_contents(StageContents **contents, const PipelinePlans *sel
                               AmError *error) {
     int32_t count = candidate->pipeline.stage_count;
     *contents = NULL;
-    if (self->scope->request->constraints.pin_count == 0) return AM_OK;
+    if (self->request->constraints.pin_count == 0) return AM_OK;
     PlanStage *stages = ARENA_ARRAY(self->arena, PlanStage, count);
     if (!stages) return am_fail_memory(error, count);
     for (int32_t s = 0; s < count; s++) {
@@ -282,7 +282,7 @@ static AmStatus make_stage(PipelinePlans *self, PipelineContext *context, const 
     open_problem(&problem, context, stage);
     problem.devices = devices;
     if (contents) { /* the pins of the stage's parameters and values */
-        const PlanConstraints *constraints = &self->scope->request->constraints;
+        const PlanConstraints *constraints = &self->request->constraints;
         const PinSet set = {.pins = constraints->pins,
                             .count = constraints->pin_count,
                             .is_even = constraints->is_even,
@@ -350,7 +350,7 @@ static AmStatus simulate_candidate(void *user, ScheduleKind schedule, AmError *e
     const SimulationTask *task = user;
     const PipelinePlans *self = task->plans;
     PipelineCandidate *candidate = task->candidates;
-    const SimulationOptions options = {.memory_fraction = self->scope->request->constraints.memory_fraction,
+    const SimulationOptions options = {.memory_fraction = self->request->constraints.memory_fraction,
                                        .stop = self->stop};
     Simulation *simulation;
     if (candidate->plan->stage_count > 1 && !candidate->given)
@@ -401,8 +401,8 @@ AmStatus pipeline_plans_simulate(PipelinePlans *self, PipelineCandidate *candida
     for (int32_t k = 0; k < count; k++) {
         candidates[k].status = make_plan(self, &candidates[k], &candidates[k].error);
         if (candidates[k].status == AM_OK)
-            candidates[k].status = target_check_plan(self->scope->request->constraints.target,
-                                                     candidates[k].plan, &candidates[k].error);
+            candidates[k].status = target_check_plan(self->request->constraints.target, candidates[k].plan,
+                                                     &candidates[k].error);
         if (candidates[k].status == AM_OK)
             candidates[k].status = search_check_plan(self->scope, candidates[k].plan, &candidates[k].error);
         if (candidates[k].status != AM_OK) candidates[k].plan = NULL;

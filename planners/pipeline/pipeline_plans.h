@@ -36,6 +36,7 @@ typedef struct PipelinePlans {
     const Cluster *cluster;
     const LayerCosts *costs;
     const SearchScope *scope;
+    const SearchRequest *request; /* of the scope */
     uint32_t relaxations;
     const StopSignal *stop; /* ends pending simulations; NULL: they are completed */
     PipelineContext *contexts[PIPELINE_MOST_CONTEXTS];

@@ -35,7 +35,7 @@ enum { MOST_FOUND = 24, MOST_GUESSES = 4, MOST_EVEN = 2, MOST_VARIED = 2, MOST_N
 static AmStatus price_first(PipelineCandidates *self, AmError *error) {
     enum { SOON_ENOUGH = 2000 /* instructions */, LEAST_LEFT = 16 /* evaluations */ };
     const Cluster *cluster = self->plans.cluster;
-    const Degrees *degrees = &self->plans.scope->request->constraints.degrees;
+    const Degrees *degrees = &self->plans.request->constraints.degrees;
     const StageStrategy strategies[] = {
         {.tensor = 1, .storage = 3},
         {.tensor = cluster->servers[0].device_count, .splits_sequence = true, .storage = 3}};
@@ -250,7 +250,7 @@ static AmStatus price_nearest(PipelineCandidates *self, AmError *error) {
     int32_t devices = self->plans.cluster->device_count, units = self->costs->units.count;
     bool is_wanted = !self->pool.best.plan && model && self->plans.scope->purpose != PURPOSE_TRIAL;
     if (!is_wanted || pipeline_must_stop(self) || pipeline_evaluations_left(self) < 1) return AM_OK;
-    const Degrees *degrees = &self->plans.scope->request->constraints.degrees;
+    const Degrees *degrees = &self->plans.request->constraints.degrees;
     for (int32_t stages = 1; stages <= PIPELINE_MOST_STAGES && stages <= units; stages++)
         for (int32_t n = 0;
              n < model->number_count && devices % stages == 0 && degrees_allow_stages(degrees, stages); n++)
@@ -358,7 +358,7 @@ static AmStatus fail_pinned_stages(const PipelineCandidates *self, const Propaga
 
 /* Fails because no plan with the fixed degrees was found. */
 static AmStatus fail_degrees(const PipelineCandidates *self, AmError *error) {
-    const Degrees *degrees = &self->plans.scope->request->constraints.degrees;
+    const Degrees *degrees = &self->plans.request->constraints.degrees;
     const char *source = self->plans.primary->module->source;
     char text[DEGREES_TEXT_BYTES];
     const SearchScope *scope = self->plans.scope;
@@ -401,7 +401,7 @@ static AmStatus search_candidates(PipelineCandidates *self, SearchResult *result
         return am_fail(error, AM_INTERRUPTED, "", "interrupted before a plan was found that fits");
     if (result->nearest)
         return memory_fail(&result->nearest_fit, self->plans.cluster,
-                           self->plans.scope->request->constraints.memory_fraction, error);
+                           self->plans.request->constraints.memory_fraction, error);
     const SearchScope *scope = self->plans.scope;
     const PlanConstraints *constraints = &scope->request->constraints;
     TRY(pins_check_meshes(self->plans.primary, constraints->pins, constraints->pin_count,
@@ -460,6 +460,7 @@ AmStatus pipeline_search(SearchResult *result, Arena *arena, PlanContext *primar
                                   .primary = primary,
                                   .cluster = cluster,
                                   .scope = scope,
+                                  .request = scope->request,
                                   .relaxations = request->space.relaxations};
     self->budget = budget_begin(&scope->limits, PIPELINES_SHARE, request->callbacks.interrupted);
     self->budget.limit = scope->limits.evaluations > 0 ? scope->limits.evaluations : INT64_MAX;

@@ -248,7 +248,7 @@ static void price_task(void *user, int32_t baseline) {
 
 static AmStatus end_price(SingleStageSearch *search, Baseline baseline, const BaselinePrice *self,
                           AmError *error) {
-    const SearchRequest *request = search->scope->request;
+    const SearchRequest *request = search->request;
     BaselineResult *result = &search->result->baselines[baseline];
     *result = (BaselineResult){.seconds = NAN};
     TRY(am_pass_error(self->status, &self->error, error));

@@ -116,7 +116,7 @@ static void screen_task(void *user, int32_t k) {
     Exploration *exploration = user;
     ExplorationTask *task = &exploration->tasks[k];
     const SingleStageSearch *search = exploration->search;
-    if (!search->scope->request->method.no_seeds)
+    if (!search->request->method.no_seeds)
         task->status = screen_search(&exploration->screenings[k], search->problems[k], search->rounds.seed,
                                      &task->error);
 }
@@ -358,7 +358,7 @@ static AmStatus polish_others(SingleStageSearch *self, AmError *error) {
 }
 
 AmStatus exploration_search(SingleStageSearch *self, ExploreFunction *explore, AmError *error) {
-    const SearchRequest *request = self->scope->request;
+    const SearchRequest *request = self->request;
     Exploration *exploration;
     TRY(open_exploration(&exploration, self, explore, error));
     int32_t count = put_promising_first(exploration), rounds = 1;

@@ -60,7 +60,7 @@ static AmStatus add_data_parallel(Sharers *sharers, SingleStageSearch *self, AmE
     const StageProblem *problem = self->baselines[BASELINE_DATA_PARALLEL].problem;
     bool is_there = plan && !isnan(self->result->baselines[BASELINE_DATA_PARALLEL].seconds);
     const char *reason;
-    if (!is_there || self->scope->request->method.no_seeds || plan == sharers->of[0].plan) return AM_OK;
+    if (!is_there || self->request->method.no_seeds || plan == sharers->of[0].plan) return AM_OK;
     Sharer *sharer = &sharers->of[sharers->count++];
     *sharer = (Sharer){.plan = plan, .fit = {.fits = true}, .problem = problem};
     return baseline_axis_plan(problem, BASELINE_DATA_PARALLEL, &sharer->axis_plan, &reason, error);
@@ -129,7 +129,7 @@ static AmStatus climb_priorities(SingleStageSearch *self, const Sharers *sharers
     most = most < MOST_CLIMB ? most : MOST_CLIMB;
     self->shares.is_short |= most > self->shares.left;
     if (most > self->shares.left) most = self->shares.left;
-    if (most < 1 || self->scope->request->method.no_polish) return AM_OK;
+    if (most < 1 || self->request->method.no_polish) return AM_OK;
     TRY(single_stage_problem(&problem, self, mesh, most, error));
     AmStatus status = AM_OK;
     for (int32_t k = 0; k < sharers->count && status == AM_OK; k++)
@@ -172,7 +172,7 @@ static double find_rival(const SingleStageSearch *self) {
  * `self->shares.is_short` if those may not do. */
 static AmStatus share_plans(SingleStageSearch *self, Plan **plan, MemoryFit *fit, AmError *error) {
     ShareSearch search = {.cluster = self->cluster,
-                          .memory_fraction = self->scope->request->constraints.memory_fraction,
+                          .memory_fraction = self->request->constraints.memory_fraction,
                           .stop = &self->budget.stop};
     Sharers sharers;
     if (self->shares.left == 0 || single_stage_must_end(self)) return AM_OK;
@@ -230,7 +230,7 @@ static const Plan *next_baseline(const SingleStageSearch *self, double after) {
 /* Gives a plan unequal shares before the end of the round, beside its evaluations. */
 static AmStatus share_at_once(SingleStageSearch *self, const Plan *plan, int64_t most, AmError *error) {
     const ShareSearch search = {.cluster = self->cluster,
-                                .memory_fraction = self->scope->request->constraints.memory_fraction,
+                                .memory_fraction = self->request->constraints.memory_fraction,
                                 .most = most,
                                 .rival_seconds = find_rival(self),
                                 .stop = &self->budget.stop};
@@ -249,8 +249,7 @@ static AmStatus share_at_once(SingleStageSearch *self, const Plan *plan, int64_t
 /* Evaluations that the cap leaves for unequal shares; 0: shares are not wanted. */
 static int64_t share_left(const SingleStageSearch *self) {
     bool is_wanted = self->shares.left > 0 && search_method_takes_baselines(self->scope->searcher) &&
-                     !self->scope->request->method.no_seeds && !self->budget.is_cut &&
-                     !single_stage_must_end(self);
+                     !self->request->method.no_seeds && !self->budget.is_cut && !single_stage_must_end(self);
     int64_t left = single_stage_left(self);
     return !is_wanted || left < 0 ? 0 : left < self->shares.left ? left : self->shares.left;
 }

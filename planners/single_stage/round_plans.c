@@ -38,7 +38,7 @@ AmStatus single_stage_simulate(const SingleStageSearch *self, Plan *plan, Memory
     Simulation *simulation;
     AmStatus status = simulate_plan(
         &simulation, scratch, self->context, plan, self->cluster,
-        &(SimulationOptions){.memory_fraction = self->scope->request->constraints.memory_fraction}, error);
+        &(SimulationOptions){.memory_fraction = self->request->constraints.memory_fraction}, error);
     if (status == AM_OK) status = simulation_predict(plan, scratch, simulation, error);
     if (status == AM_OK) {
         memcpy(predicted, plan->predicted, sizeof *predicted * (size_t)plan->device_count);
@@ -52,8 +52,7 @@ AmStatus single_stage_simulate(const SingleStageSearch *self, Plan *plan, Memory
 /* ---- candidates ---- */
 
 bool single_stage_has_baseline(const SingleStageSearch *self) {
-    if (self->scope->request->method.no_seeds || !search_method_takes_baselines(self->scope->searcher))
-        return false;
+    if (self->request->method.no_seeds || !search_method_takes_baselines(self->scope->searcher)) return false;
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
         if (self->baselines[e].plan && !isnan(self->result->baselines[e].seconds)) return true;
     return false;
@@ -111,7 +110,7 @@ static AmStatus add_overrides(SingleStageSearch *self, OverrideStart *start, int
     if (most == 0 || self->budget.is_cut || single_stage_must_end(self)) return AM_OK;
     if (!single_stage_cap(self, problem)) return AM_OK;
     problem->budget.limit = before + most;
-    search_watch_phase(self->scope->request->callbacks.watch, SEARCH_PHASE_OVERRIDES);
+    search_watch_phase(self->request->callbacks.watch, SEARCH_PHASE_OVERRIDES);
     AmStatus status =
         stage_add_overrides(start->plan->stages, &start->price, self->arena, problem, OVERRIDES_ALL, error);
     self->budget.is_cut |= problem->budget.is_cut;
@@ -137,6 +136,7 @@ static AmStatus climb_plan(SingleStageSearch *self, Plan **plan, AmError *error)
     climb->primary = self->scope->climbs;
     climb->cluster = self->cluster;
     climb->scope = self->scope;
+    climb->request = self->request;
     climb->keeps_micro_batches = true;
     climb->budget = (SearchBudget){.stop = self->budget.stop};
     if (self->budget.has_cap) budget_set_cap(&climb->budget, single_stage_left(self));
@@ -199,7 +199,7 @@ void single_stage_add_baselines(SingleStageSearch *self) {
 
 /* Finds the bound of the plan over all meshes; a bound that is known already may be better. */
 static AmStatus bound_plan(SingleStageSearch *self, Plan *plan, double start, AmError *error) {
-    const SearchRequest *request = self->scope->request;
+    const SearchRequest *request = self->request;
     PlanBound bound;
     double seconds = self->scope->limits.seconds;
     const StopSignal stop = {.interrupted = request->callbacks.interrupted,
@@ -233,12 +233,11 @@ static bool may_bound(const SingleStageSearch *self, double start) {
 AmStatus single_stage_fail_degrees(const SingleStageSearch *self, AmError *error) {
     char text[DEGREES_TEXT_BYTES];
     return am_fail(error, AM_ERROR_INFEASIBLE, "", "no one-stage plan on %d devices has %s",
-                   self->cluster->device_count,
-                   degrees_text(text, &self->scope->request->constraints.degrees));
+                   self->cluster->device_count, degrees_text(text, &self->request->constraints.degrees));
 }
 
 AmStatus single_stage_finish(SingleStageSearch *self, double start, AmError *error) {
-    const SearchRequest *request = self->scope->request;
+    const SearchRequest *request = self->request;
     const AxisPlan unsplit = {0};
     SearchResult *result = self->result;
     if (single_stage_has_baseline(self)) single_stage_add_baselines(self);

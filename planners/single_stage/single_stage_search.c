@@ -33,7 +33,7 @@ static AmStatus add_problem(SingleStageSearch *self, const Mesh *mesh, AmError *
 /* Creates a problem for every ordered split of the devices into data x model on which the pins can hold, or
  * for the one requested mesh. */
 static AmStatus create_problems(SingleStageSearch *self, AmError *error) {
-    const SearchRequest *request = self->scope->request;
+    const SearchRequest *request = self->request;
     int32_t devices = self->cluster->device_count;
     if (request->space.mesh) {
         Mesh mesh;
@@ -76,7 +76,7 @@ static AmStatus create_problems(SingleStageSearch *self, AmError *error) {
 }
 
 static bool single_stage_is_interrupted(const SingleStageSearch *self) {
-    return stop_flag_is_set(self->scope->request->callbacks.interrupted);
+    return stop_flag_is_set(self->request->callbacks.interrupted);
 }
 
 bool single_stage_must_end(const SingleStageSearch *self) {
@@ -204,7 +204,7 @@ static bool is_hopeless(const SingleStageSearch *self, const Plan *plan) {
         const PlanDevicePrediction *device = &plan->predicted[d];
         MemoryFit fit =
             memory_fit(device->weights_bytes + device->optimizer_bytes, self->cluster,
-                       &plan->stages[0].devices[d], 1, self->scope->request->constraints.memory_fraction);
+                       &plan->stages[0].devices[d], 1, self->request->constraints.memory_fraction);
         if (!fit.fits) return true;
     }
     return false;
@@ -218,6 +218,7 @@ AmStatus single_stage_baselines(SearchResult *result, bool *is_left_out, Arena *
                               .context = context,
                               .cluster = cluster,
                               .scope = scope,
+                              .request = scope->request,
                               .space = SPACE_SINGLE_STAGE,
                               .rounds.seed = scope->seed,
                               .result = result,
@@ -262,6 +263,7 @@ AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanConte
         .context = context,
         .cluster = cluster,
         .scope = scope,
+        .request = scope->request,
         .space = scope->kind == SPACE_AUTO ? SPACE_SINGLE_STAGE : scope->kind,
         .result = result,
         .rounds.size = scope->limits.evaluations > 0
@@ -308,6 +310,7 @@ AmStatus pipeline_baseline_search(SearchResult *result, Arena *arena, const Plan
                               .context = context,
                               .cluster = cluster,
                               .scope = scope,
+                              .request = scope->request,
                               .space = scope->kind,
                               .rounds.seed = scope->seed,
                               .result = result,

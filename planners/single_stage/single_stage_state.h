@@ -59,7 +59,8 @@ typedef struct SingleStageSearch {
     const PlanContext *context;
     const Cluster *cluster;
     const SearchScope *scope;
-    PlanSpace space; /* that of the scope, SPACE_SINGLE_STAGE for SPACE_AUTO */
+    const SearchRequest *request; /* of the scope */
+    PlanSpace space;              /* that of the scope, SPACE_SINGLE_STAGE for SPACE_AUTO */
     /* -- the result -- */
     SearchResult *result; /* its pool has the plans of all rounds */
     AmError refusal;      /* of the first plan that the user's decisions exclude */
