@@ -17,7 +17,7 @@ AmStatus annotation_call_prepare(KernelCall *call, Arena *arena, AmError *error)
     static const char *const annotations[] = {
         "Sharding",     "SPMDFullToShardShape", "SPMDShardToFullShape",     "LayoutConstraint",
         "MoveToDevice", "MoveToHost",           "annotate_device_placement"};
-    const char *target = call->instruction->attributes->custom_call_target;
+    const char *target = call->attributes->custom_call_target;
     bool is_annotation = target && strncmp(target, "xla.sdy.", 8) == 0;
     for (size_t k = 0; target && k < sizeof annotations / sizeof *annotations; k++)
         is_annotation |= strcmp(annotations[k], target) == 0;

@@ -6,7 +6,7 @@
 AmStatus batch_norm_form_read(BatchNormForm *form, const KernelCall *call, int32_t operands, uint32_t like_x,
                               int32_t results, AmError *error) {
     const IrShape *x = call->operand_shapes[0];
-    const IrOptions *options = call->instruction->attributes->options;
+    const IrOptions *options = call->attributes->options;
     int64_t d = options->feature_index;
     if (!dtype_is_floating(x->type)) return kernel_call_refuse(call, "not on this type", error);
     if (call->operand_count != operands || call->result_count != results || d < 0 || d >= x->rank)

@@ -82,6 +82,7 @@ AmStatus kernel_prepare(KernelCall **result, Arena *arena, KernelDevice *device,
         call->result_count = call->fusion->output_count;
     } else {
         call->instruction = &program->instructions[step->instruction];
+        call->attributes = call->instruction->attributes;
         call->operand_count = call->instruction->operand_count;
         call->result_count = call->instruction->result_count;
     }

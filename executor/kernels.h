@@ -28,6 +28,7 @@ struct KernelCall {
     KernelDevice *device;
     const Program *program;
     const ProgramInstruction *instruction; /* NULL: a fusion */
+    const IrAttributes *attributes;        /* of the instruction */
     const ProgramFusion *fusion;           /* NULL: an instruction */
     const ProgramRowGroup *rows;           /* that it is a step of, or NULL */
     int32_t operand_count, result_count;

@@ -82,7 +82,7 @@ static AmStatus prepare_kernel(KernelCall *call, Arena *arena, AmError *error) {
     for (int32_t k = 0; k < call->operand_count; k++)
         if (dtype_bytes(call->operand_shapes[k]->type) == 0)
             return kernel_call_refuse(call, "an operand is no array of numbers", error);
-    const char *target = call->instruction->attributes->custom_call_target;
+    const char *target = call->attributes->custom_call_target;
     if (opcode == IR_CUSTOM_CALL && cpu_covers_lapack(target)) return cpu_prepare_lapack(call, arena, error);
     if (opcode == IR_CUSTOM_CALL && target && strcmp(target, "TopK") == 0)
         return cpu_prepare_topk(call, arena, error);

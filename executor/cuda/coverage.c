@@ -21,7 +21,7 @@ static AmStatus prepare_order(KernelCall *call, Arena *arena, AmError *error) {
 }
 
 static AmStatus prepare_custom_call(KernelCall *call, Arena *arena, AmError *error) {
-    const char *target = call->instruction->attributes->custom_call_target;
+    const char *target = call->attributes->custom_call_target;
     if (target && strcmp(target, "TopK") == 0) return cuda_prepare_generated(call, arena, error);
     if (cpu_covers_lapack(target))
         return kernel_call_refuse(call, "LAPACK's functions run on the host alone", error);

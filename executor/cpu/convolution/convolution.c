@@ -119,7 +119,7 @@ static void describe_sizes(ConvolutionKernel *kernel, const IrConvolution *form,
 
 AmStatus convolution_prepare_with(KernelCall *call, const ConvolutionAlgorithm *algorithm, Arena *arena,
                                   AmError *error) {
-    const IrAttributes *attributes = call->instruction->attributes;
+    const IrAttributes *attributes = call->attributes;
     const IrConvolution *form = attributes->convolution;
     ConvolutionKernel *kernel = ARENA_ARRAY(arena, ConvolutionKernel, 1);
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);

@@ -282,7 +282,7 @@ static bool takes_tiles(DotKernel *kernel) {
 
 /* Prepares the product of the first two operands; *kernel is in the arena. */
 static AmStatus prepare_product(KernelCall *call, DotKernel **made, Arena *arena, AmError *error) {
-    const IrAttributes *attributes = call->instruction->attributes;
+    const IrAttributes *attributes = call->attributes;
     const IrShape *left = call->operand_shapes[0], *right = call->operand_shapes[1];
     const IrShape *result = call->result_shapes[0];
     DotKernel *kernel = ARENA_ARRAY(arena, DotKernel, 1);

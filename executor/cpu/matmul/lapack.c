@@ -214,7 +214,7 @@ bool cpu_covers_lapack(const char *target) {
 }
 
 AmStatus cpu_prepare_lapack(KernelCall *call, Arena *arena, AmError *error) {
-    const char *target = call->instruction->attributes->custom_call_target;
+    const char *target = call->attributes->custom_call_target;
     LapackKernel *kernel = ARENA_ARRAY(arena, LapackKernel, 1);
     CallSizes sizes;
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);

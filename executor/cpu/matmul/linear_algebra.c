@@ -164,7 +164,7 @@ static AmStatus prepare_square(MatrixKernel **result, KernelCall *call, Arena *a
     kernel->batches = strided_elements(shape->dimensions, shape->rank - 2);
     kernel->size = shape->dimensions[shape->rank - 1];
     kernel->type = shape->type;
-    kernel->options = call->instruction->attributes->options;
+    kernel->options = call->attributes->options;
     call->scratch_bytes = kernel->size * kernel->size * parts_of(shape->type) * (int64_t)sizeof(double);
     call->compiled = kernel;
     *result = kernel;

@@ -9,7 +9,7 @@
 #include "executor/cpu/cpu.h"
 
 AmStatus dynamic_read_size(int64_t *size, const KernelCall *call, AmError *error) {
-    const IrAttributes *attributes = call->instruction->attributes;
+    const IrAttributes *attributes = call->attributes;
     if (attributes->dimension_count != 1 || attributes->dimensions[0] < 0 ||
         attributes->dimensions[0] >= call->operand_shapes[0]->rank ||
         !dtype_is_integer(call->result_shapes[0]->type))
@@ -21,7 +21,7 @@ AmStatus dynamic_read_size(int64_t *size, const KernelCall *call, AmError *error
 
 static void run_get_dimension_size(const KernelCall *call) {
     const IrShape *operand = call->operand_shapes[0];
-    Scalar64 size = {.as_signed = operand->dimensions[call->instruction->attributes->dimensions[0]]};
+    Scalar64 size = {.as_signed = operand->dimensions[call->attributes->dimensions[0]]};
     scalar64_store(call->results[0], call->result_shapes[0]->type, &size, SCALAR64_SIGNED, 1, 1);
 }
 
@@ -48,7 +48,7 @@ static bool is_constant(const KernelCall *call, int32_t k, int64_t value) {
 AmStatus dynamic_check_static(const KernelCall *call, AmError *error) {
     const IrShape *result = call->result_shapes[0];
     if (call->instruction->opcode == IR_SET_DIMENSION_SIZE) {
-        const IrAttributes *attributes = call->instruction->attributes;
+        const IrAttributes *attributes = call->attributes;
         const IrShape *operand = call->operand_shapes[0];
         if (attributes->dimension_count != 1 || attributes->dimensions[0] < 0 ||
             attributes->dimensions[0] >= operand->rank || !ir_shape_equal(operand, call->result_shapes[0]))

@@ -39,7 +39,7 @@ static void run_gather(const KernelCall *call) {
 AmStatus cpu_prepare_gather(KernelCall *call, Arena *arena, AmError *error) {
     GatherKernel *kernel = ARENA_ARRAY(arena, GatherKernel, 1);
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
-    if (!index_map_describe(&kernel->map, call->instruction->attributes->gather, call->operand_shapes[0],
+    if (!index_map_describe(&kernel->map, call->attributes->gather, call->operand_shapes[0],
                             call->operand_shapes[1], call->result_shapes[0],
                             call->instruction->compute.shard))
         return kernel_call_refuse(call, "its dimension numbers do not fit its shapes", error);

@@ -65,7 +65,7 @@ AmStatus cpu_prepare_broadcast(KernelCall *call, Arena *arena, AmError *error) {
     int64_t strides[IR_MAX_RANK];
     strided_row_major(strides, operand->dimensions, operand->rank);
     for (int32_t d = 0; d < operand->rank; d++)
-        kernel->boxes->in_strides[call->instruction->attributes->dimensions[d]] = strides[d];
+        kernel->boxes->in_strides[call->attributes->dimensions[d]] = strides[d];
     return AM_OK;
 }
 
@@ -76,7 +76,7 @@ AmStatus cpu_prepare_transpose(KernelCall *call, Arena *arena, AmError *error) {
     int64_t strides[IR_MAX_RANK];
     strided_row_major(strides, operand->dimensions, operand->rank);
     for (int32_t d = 0; d < operand->rank; d++)
-        kernel->boxes->in_strides[d] = strides[call->instruction->attributes->dimensions[d]];
+        kernel->boxes->in_strides[d] = strides[call->attributes->dimensions[d]];
     return AM_OK;
 }
 
@@ -92,7 +92,7 @@ static AmStatus new_operand_box(Box **box, KernelCall *call, Arena *arena, AmErr
 
 AmStatus cpu_prepare_slice(KernelCall *call, Arena *arena, AmError *error) {
     const IrShape *operand = call->operand_shapes[0];
-    const IrAttributes *attributes = call->instruction->attributes;
+    const IrAttributes *attributes = call->attributes;
     Box *box;
     TRY(new_operand_box(&box, call, arena, error));
     for (int32_t d = 0; d < operand->rank; d++) {
@@ -104,7 +104,7 @@ AmStatus cpu_prepare_slice(KernelCall *call, Arena *arena, AmError *error) {
 
 AmStatus cpu_prepare_reverse(KernelCall *call, Arena *arena, AmError *error) {
     const IrShape *operand = call->operand_shapes[0];
-    const IrAttributes *attributes = call->instruction->attributes;
+    const IrAttributes *attributes = call->attributes;
     Box *box;
     TRY(new_operand_box(&box, call, arena, error));
     for (int32_t k = 0; k < attributes->dimension_count; k++) {
@@ -119,7 +119,7 @@ AmStatus cpu_prepare_reverse(KernelCall *call, Arena *arena, AmError *error) {
 AmStatus cpu_prepare_concatenate(KernelCall *call, Arena *arena, AmError *error) {
     MoveKernel *kernel;
     TRY(new_kernel(&kernel, call, arena, call->operand_count, error));
-    int64_t dimension = call->instruction->attributes->dimensions[0], start = 0;
+    int64_t dimension = call->attributes->dimensions[0], start = 0;
     for (int32_t k = 0; k < call->operand_count; k++) {
         const IrShape *operand = call->operand_shapes[k];
         Box *box = &kernel->boxes[k];
@@ -148,7 +148,7 @@ AmStatus cpu_prepare_pad(KernelCall *call, Arena *arena, AmError *error) {
     Box *box = kernel->boxes;
     strided_row_major(box->in_strides, operand->dimensions, operand->rank);
     for (int32_t d = 0; d < operand->rank; d++) {
-        const IrPadding *padding = &call->instruction->attributes->padding[d];
+        const IrPadding *padding = &call->attributes->padding[d];
         int64_t step = padding->interior + 1, size = operand->dimensions[d];
         int64_t first = padding->low < 0 ? (-padding->low + step - 1) / step : 0;
         int64_t room = box->dimensions[d] - padding->low; /* positions from low on */
@@ -196,7 +196,7 @@ AmStatus cpu_prepare_constant(KernelCall *call, Arena *arena, AmError *error) {
 
 static void run_iota(const KernelCall *call) {
     const IrShape *shape = call->result_shapes[0];
-    int64_t dimension = call->instruction->attributes->dimensions[0], inner = 1, at = 0;
+    int64_t dimension = call->attributes->dimensions[0], inner = 1, at = 0;
     int64_t bytes = dtype_bytes(shape->type), elements = ir_shape_elements(shape);
     const ProgramShard *shard = call->instruction->compute.shard;
     int64_t start = shard ? shard->start[dimension] : 0;

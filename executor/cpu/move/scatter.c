@@ -102,7 +102,7 @@ AmStatus cpu_prepare_scatter(KernelCall *call, Arena *arena, AmError *error) {
     int32_t count = kernel->count = call->result_count;
     if (call->operand_count != 2 * count + 1 || count < 1 || count > MOST_OPERANDS)
         return kernel_call_refuse(call, "not with these operands", error);
-    if (!index_map_describe(&kernel->map, call->instruction->attributes->gather, call->operand_shapes[0],
+    if (!index_map_describe(&kernel->map, call->attributes->gather, call->operand_shapes[0],
                             call->operand_shapes[count], call->operand_shapes[count + 1],
                             call->instruction->compute.shard))
         return kernel_call_refuse(call, "its dimension numbers do not fit its shapes", error);

@@ -112,7 +112,7 @@ AmStatus cpu_prepare_sort(KernelCall *call, Arena *arena, AmError *error) {
     int64_t *numbers = ARENA_ARRAY(arena, int64_t, 2 * call->operand_count + 1);
     if (arena->failed) return am_fail_memory(error, call->operand_count * 16);
     const IrShape *shape = call->operand_shapes[0];
-    const IrAttributes *attributes = call->instruction->attributes;
+    const IrAttributes *attributes = call->attributes;
     if (call->operand_count != call->result_count || attributes->dimension_count != 1)
         return kernel_call_refuse(call, "not with these operands", error);
     TRY(element_program_from_computation(&kernel->comparator, arena, call->program->module,
@@ -202,7 +202,7 @@ AmStatus cpu_prepare_topk(KernelCall *call, Arena *arena, AmError *error) {
     if (call->operand_count != 1 || call->result_count != 2 || shape->rank < 1 ||
         !scalar64_supports(shape->type) || !dtype_is_integer(call->result_shapes[1]->type))
         return kernel_call_refuse(call, "not with these operands", error);
-    const IrOptions *options = call->instruction->attributes->options;
+    const IrOptions *options = call->attributes->options;
     bool is_custom_call = call->instruction->opcode == IR_CUSTOM_CALL; /* "TopK": always the largest */
     *kernel = (TopkKernel){.lines = lines_along(shape, shape->rank - 1),
                            .largest = is_custom_call || options->largest};

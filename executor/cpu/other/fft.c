@@ -219,7 +219,7 @@ static bool is_precise(Dtype type) {
 }
 
 AmStatus cpu_prepare_fft(KernelCall *call, Arena *arena, AmError *error) {
-    const IrOptions *options = call->instruction->attributes->options;
+    const IrOptions *options = call->attributes->options;
     FftKernel *kernel = ARENA_ARRAY(arena, FftKernel, 1);
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
     if (!options || options->fft_rank < 1 || options->fft_rank > MOST_AXES)

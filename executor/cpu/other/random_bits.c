@@ -126,7 +126,7 @@ AmStatus random_bits_read(RandomBits *bits, const KernelCall *call, AmError *err
         return kernel_call_refuse(call, "not with these operands", error);
     const IrShape *result = call->result_shapes[1];
     const ProgramShard *shard = call->instruction->compute.shard;
-    bool philox = call->instruction->attributes->options->random != IR_RANDOM_THREEFRY;
+    bool philox = call->attributes->options->random != IR_RANDOM_THREEFRY;
     if (state->type != DTYPE_U64 || state->rank != 1 || !ir_shape_equal(state, call->result_shapes[0]) ||
         (state->dimensions[0] != 2 && !(philox && state->dimensions[0] == 3)))
         return kernel_call_refuse(call, "its state is not u64[2], or for Philox u64[3]", error);

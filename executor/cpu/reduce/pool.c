@@ -225,7 +225,7 @@ static VectorPoolChoose *find_choose(const IrModule *module, int32_t computation
 /* Sizes and strides; `stepped` is the side that has a place for each window. False: not covered. */
 static bool describe_windows(Pool *pool, const KernelCall *call, const IrShape *input,
                              const IrShape *stepped) {
-    const IrWindowDimension *window = call->instruction->attributes->window;
+    const IrWindowDimension *window = call->attributes->window;
     double cells = 1;
     strided_row_major(pool->input_strides, input->dimensions, input->rank);
     pool->rank = input->rank;

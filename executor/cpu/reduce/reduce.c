@@ -248,7 +248,7 @@ static AmStatus prepare_computation(KernelCall *call, ReduceKernel *kernel, Aren
 }
 
 AmStatus cpu_prepare_reduce(KernelCall *call, Arena *arena, AmError *error) {
-    const IrAttributes *attributes = call->instruction->attributes;
+    const IrAttributes *attributes = call->attributes;
     const IrShape *operand = call->operand_shapes[0];
     int64_t strides[IR_MAX_RANK];
     bool is_reduced[IR_MAX_RANK] = {false};

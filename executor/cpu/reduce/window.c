@@ -50,7 +50,7 @@ static int64_t cell_offset(const WindowKernel *kernel, const int64_t *position, 
 
 static void describe_windows(WindowKernel *kernel, const KernelCall *call, const IrShape *input,
                              const IrShape *stepped) {
-    kernel->window = call->instruction->attributes->window;
+    kernel->window = call->attributes->window;
     kernel->element_bytes = dtype_bytes(input->type);
     strided_row_major(kernel->input_strides, input->dimensions, input->rank);
     kernel->outer_rank = input->rank;
@@ -120,7 +120,7 @@ static void run_reduce_window(const KernelCall *call) {
 }
 
 AmStatus cpu_prepare_reduce_window(KernelCall *call, Arena *arena, AmError *error) {
-    const IrAttributes *attributes = call->instruction->attributes;
+    const IrAttributes *attributes = call->attributes;
     const IrShape *input = call->operand_shapes[0];
     WindowKernel *kernel = ARENA_ARRAY(arena, WindowKernel, 1);
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
@@ -222,7 +222,7 @@ AmStatus cpu_prepare_select_and_scatter(KernelCall *call, Arena *arena, AmError 
     const IrShape *input = call->operand_shapes[0], *source = call->operand_shapes[1];
     WindowKernel *kernel = ARENA_ARRAY(arena, WindowKernel, 1);
     if (!kernel) return am_fail_memory(error, (int64_t)sizeof *kernel);
-    if (call->instruction->attributes->window_count != input->rank)
+    if (call->attributes->window_count != input->rank)
         return kernel_call_refuse(call, "only with a window over all dimensions", error);
     describe_windows(kernel, call, input, source);
     Dtype type = input->type;

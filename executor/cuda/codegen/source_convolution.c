@@ -66,7 +66,7 @@ static void append_bases(Text *out, const KernelCall *call, const IrConvolution 
 }
 
 AmStatus cuda_source_convolution(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
-    const IrAttributes *attributes = call->instruction->attributes;
+    const IrAttributes *attributes = call->attributes;
     const IrConvolution *form = attributes->convolution;
     const IrShape *input = call->operand_shapes[0], *weights = call->operand_shapes[1];
     const IrShape *output = call->result_shapes[0];

@@ -328,7 +328,7 @@ static AmStatus write_fusion(CudaSource *source, Arena *arena, const KernelCall 
 
 /* Describes the offset and strides with which the result's index space walks operand 0. */
 static void describe_move(SpaceInput *input, const KernelCall *call) {
-    const IrAttributes *attributes = call->instruction->attributes;
+    const IrAttributes *attributes = call->attributes;
     const IrShape *operand = call->operand_shapes[0];
     int64_t strides[IR_MAX_RANK];
     strided_row_major(strides, operand->dimensions, operand->rank);

@@ -32,8 +32,7 @@ AmStatus cuda_source_cholesky(CudaSource *source, Arena *arena, const KernelCall
     TRY(describe(&self, call, error));
     Dtype type = call->operand_shapes[0]->type;
     long long n = (long long)self.size;
-    const char *place =
-        call->instruction->attributes->options->lower ? "row * n + column" : "column * n + row";
+    const char *place = call->attributes->options->lower ? "row * n + column" : "column * n + row";
     Text body = {0};
     if (self.batches * self.size == 0) return AM_OK;
     source->scratch_bytes = 8 * self.batches * self.size * self.size;
@@ -84,7 +83,7 @@ AmStatus cuda_source_triangular_solve(CudaSource *source, Arena *arena, const Ke
                                       AmError *error) {
     Matrices self;
     TRY(describe(&self, call, error));
-    const IrOptions *options = call->instruction->attributes->options;
+    const IrOptions *options = call->attributes->options;
     const IrShape *a = call->operand_shapes[0], *b = call->operand_shapes[1];
     if (b->rank != a->rank || b->type != a->type || !ir_shape_equal(b, call->result_shapes[0]) ||
         strided_elements(b->dimensions, b->rank - 2) != self.batches)

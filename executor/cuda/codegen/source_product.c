@@ -75,7 +75,7 @@ static int32_t result_dimension(const IrAttributes *attributes, int32_t natural)
  * `free_from`: the natural number of the result's first dimension that is the operand's own. */
 static void append_base(Text *out, const KernelCall *call, int32_t operand, const int64_t *batch,
                         const int64_t *contracting, int32_t free_from) {
-    const IrAttributes *attributes = call->instruction->attributes;
+    const IrAttributes *attributes = call->attributes;
     const IrShape *shape = call->operand_shapes[operand];
     int32_t batch_count = attributes->dot->batch_count,
             contracting_count = attributes->dot->contracting_count;
@@ -102,7 +102,7 @@ static void append_place(Text *out, const IrShape *shape, int32_t operand, const
 }
 
 AmStatus cuda_source_dot(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
-    const IrDot *dot = call->instruction->attributes->dot;
+    const IrDot *dot = call->attributes->dot;
     const IrShape *left = call->operand_shapes[0], *right = call->operand_shapes[1];
     int64_t elements = ir_shape_elements(call->result_shapes[0]);
     Dtype product = cuda_product_type(left->type, right->type, call->result_shapes[0]->type);

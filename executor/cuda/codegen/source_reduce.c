@@ -105,7 +105,7 @@ static AmStatus write_by_computation(CudaSource *source, Arena *arena, const Cud
 /* Returns whether the reduction has one operator that a fold knows, and elements. */
 static bool find_operator(CudaFold *self, const KernelCall *call) {
     /* The kept and reduced dimensions of the operand. */
-    const IrAttributes *attributes = call->instruction->attributes;
+    const IrAttributes *attributes = call->attributes;
     const IrShape *operand = call->operand_shapes[0];
     int64_t strides[IR_MAX_RANK];
     bool is_reduced[IR_MAX_RANK] = {false};

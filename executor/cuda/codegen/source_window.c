@@ -78,7 +78,7 @@ typedef struct WindowScan {
 /* Returns whether a reduce-window is a scan with the same results as on the CPU. A prefix follows from the
  * one before it, for any type. A suffix is combined from its end, which is exact for integers only. */
 static bool find_scan(WindowScan *scan, const KernelCall *call) {
-    const IrWindowDimension *window = call->instruction->attributes->window;
+    const IrWindowDimension *window = call->attributes->window;
     const IrShape *input = call->operand_shapes[0];
     int32_t dimension = -1;
     for (int32_t d = 0; d < input->rank; d++) {
@@ -208,7 +208,7 @@ static bool append_cell(Text *out, Arena *arena, const KernelCall *call, const E
 }
 
 AmStatus cuda_source_reduce_window(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
-    const IrAttributes *attributes = call->instruction->attributes;
+    const IrAttributes *attributes = call->attributes;
     const IrShape *input = call->operand_shapes[0], *result = call->result_shapes[0];
     ElementComputation combine;
     WindowScan scan;
@@ -258,7 +258,7 @@ static AmStatus launch_selection(CudaSource *source, Arena *arena, const KernelC
     Text body = {0};
     TRY(begin(&body, arena, call, source, windows, "selects", select, error));
     text_append(&body, "    s64 best = -1;\n    %s value = {};\n", type);
-    append_cells(&body, call->instruction->attributes->window, input);
+    append_cells(&body, call->attributes->window, input);
     text_append(&body, "        if (inside) {\n            const %s candidate = ", type);
     cuda_append_element(&body, input->type, "in0", "place");
     text_append_string(&body, ";\n"
@@ -285,7 +285,7 @@ static AmStatus launch_combination(CudaSource *source, Arena *arena, const Kerne
     /* Loops p0, p1, ... over the windows that may hold element d0, ...: along a dimension those that begin no
      * more than a window before it and not after it. */
     for (int32_t d = 0; d < windows->rank; d++) {
-        const IrWindowDimension *w = &call->instruction->attributes->window[d];
+        const IrWindowDimension *w = &call->attributes->window[d];
         long long reach = (long long)(w->size - 1) * dilation_of(w->window_dilation);
         text_append(&body, "    const s64 x%d = d%d * %lldll + (%lldll);\n", d, d,
                     dilation_of(w->base_dilation), (long long)w->padding_low);
@@ -310,7 +310,7 @@ static AmStatus launch_combination(CudaSource *source, Arena *arena, const Kerne
 
 AmStatus cuda_source_select_and_scatter(CudaSource *source, Arena *arena, const KernelCall *call,
                                         AmError *error) {
-    const IrAttributes *attributes = call->instruction->attributes;
+    const IrAttributes *attributes = call->attributes;
     const IrShape *input = call->operand_shapes[0], *windows = call->operand_shapes[1];
     Dtype type = input->type;
     ElementComputation select, combine;

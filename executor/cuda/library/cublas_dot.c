@@ -339,7 +339,7 @@ static AmStatus lay_out_scratch(DotKernel *kernel, KernelCall *call, Arena *aren
 
 /* Prepares the dot with its result in this order. AM_ERROR_INPUT: the library refuses it. */
 static AmStatus prepare_in_order(KernelCall *call, Arena *arena, const CudaDotOrder *order, AmError *error) {
-    const IrDot *dot = call->instruction->attributes->dot;
+    const IrDot *dot = call->attributes->dot;
     const IrShape *left = call->operand_shapes[0], *right = call->operand_shapes[1];
     LibraryDot plan;
     CudaProductShape shape;
@@ -377,7 +377,7 @@ static AmStatus prepare_in_order(KernelCall *call, Arena *arena, const CudaDotOr
 }
 
 AmStatus cuda_prepare_dot(KernelCall *call, Arena *arena, AmError *error) {
-    const IrDot *dot = call->instruction->attributes->dot;
+    const IrDot *dot = call->attributes->dot;
     const IrShape *left = call->operand_shapes[0], *right = call->operand_shapes[1];
     if (!dot || !is_multiplied(left->type, right->type, call->result_shapes[0]->type) ||
         ir_shape_elements(left) == 0 || ir_shape_elements(right) == 0)

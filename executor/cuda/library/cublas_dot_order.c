@@ -29,7 +29,7 @@ int64_t cuda_joint_stride(const int64_t *sizes, const int64_t *strides, int32_t 
 }
 
 static Result describe_result(const KernelCall *call) {
-    const IrAttributes *attributes = call->instruction->attributes;
+    const IrAttributes *attributes = call->attributes;
     const IrDot *dot = attributes->dot;
     const IrShape *shape = call->result_shapes[0];
     Result result = {.rank = shape->rank, .batch_count = dot->batch_count};

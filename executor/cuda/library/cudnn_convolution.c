@@ -91,7 +91,7 @@ static void split_groups(Tensor *filter, int64_t groups) {
 }
 
 static void describe_forward(Form *form, const KernelCall *call, const IrConvolution *hlo) {
-    const IrAttributes *attributes = call->instruction->attributes;
+    const IrAttributes *attributes = call->attributes;
     form->shape.kind = CUDA_CONVOLUTION_FORWARD;
     form->shape.groups = hlo->feature_group_count;
     form->x = describe_tensor(call, LHS, hlo->input_batch, hlo->input_feature, hlo->input_spatial,
@@ -110,7 +110,7 @@ static void describe_forward(Form *form, const KernelCall *call, const IrConvolu
 }
 
 static void describe_input_gradient(Form *form, const KernelCall *call, const IrConvolution *hlo) {
-    const IrAttributes *attributes = call->instruction->attributes;
+    const IrAttributes *attributes = call->attributes;
     form->shape.kind = CUDA_CONVOLUTION_INPUT_GRADIENT;
     form->shape.groups = hlo->feature_group_count;
     form->x = describe_tensor(call, RESULT, hlo->output_batch, hlo->output_feature, hlo->output_spatial,
@@ -131,7 +131,7 @@ static void describe_input_gradient(Form *form, const KernelCall *call, const Ir
 }
 
 static void describe_filter_gradient(Form *form, const KernelCall *call, const IrConvolution *hlo) {
-    const IrAttributes *attributes = call->instruction->attributes;
+    const IrAttributes *attributes = call->attributes;
     form->shape.kind = CUDA_CONVOLUTION_FILTER_GRADIENT;
     form->shape.groups = hlo->batch_group_count;
     form->x = describe_tensor(call, LHS, hlo->input_feature, hlo->input_batch, hlo->input_spatial,
@@ -155,7 +155,7 @@ typedef struct Windows {
 } Windows;
 
 static Windows describe_windows(const KernelCall *call, const IrConvolution *hlo) {
-    const IrAttributes *attributes = call->instruction->attributes;
+    const IrAttributes *attributes = call->attributes;
     Windows seen = {.size = 1, .result = 1};
     bool straight = false;
     for (int32_t s = 0; s < hlo->spatial_count; s++) {
@@ -356,7 +356,7 @@ static AmStatus prepare_packs(ConvolutionKernel *kernel, KernelCall *call, Arena
 }
 
 AmStatus cuda_prepare_convolution(KernelCall *call, Arena *arena, AmError *error) {
-    const IrAttributes *attributes = call->instruction->attributes;
+    const IrAttributes *attributes = call->attributes;
     const IrConvolution *hlo = attributes->convolution;
     CudaKernelDevice *device = cuda_device_of(call->device);
     AmError reason = {0};

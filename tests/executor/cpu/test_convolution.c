@@ -96,6 +96,7 @@ static bool run(KernelCase *self, KernelDevice *device, const ConvolutionAlgorit
     KernelCall call = {.device = device,
                        .program = &self->program,
                        .instruction = &self->instruction,
+                       .attributes = self->instruction.attributes,
                        .operand_count = 2,
                        .result_count = 1,
                        .operand_shapes = shapes,

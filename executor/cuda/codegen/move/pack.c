@@ -260,6 +260,7 @@ AmStatus cuda_prepare_pack(KernelCall *pack, Arena *arena, const KernelCall *cal
     *pack = (KernelCall){.device = call->device,
                          .program = call->program,
                          .instruction = call->instruction,
+                         .attributes = call->attributes,
                          .operand_count = 1,
                          .result_count = 1,
                          .operands = ARENA_ARRAY(arena, void *, 1),

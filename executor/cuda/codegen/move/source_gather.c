@@ -113,8 +113,8 @@ AmStatus cuda_source_gather(CudaSource *source, Arena *arena, const KernelCall *
 }
 
 AmStatus cuda_index_map(IndexMap *map, const KernelCall *call, const IrShape *slices, AmError *error) {
-    if (!index_map_describe(map, call->instruction->attributes->gather, call->operand_shapes[0],
-                            call->operand_shapes[1], slices, call->instruction->compute.shard))
+    if (!index_map_describe(map, call->attributes->gather, call->operand_shapes[0], call->operand_shapes[1],
+                            slices, call->instruction->compute.shard))
         return kernel_call_refuse(call, "its dimension numbers do not fit its shapes", error);
     if (!cuda_has_arithmetic(map->index_type))
         return kernel_call_refuse(call, "not with these indices", error);

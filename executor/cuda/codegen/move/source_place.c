@@ -22,7 +22,7 @@ static AmStatus launch(CudaSource *source, Arena *arena, const char *kind, Text 
  * thread writes a group of neighbours, either all of the operand or all of the border. */
 AmStatus cuda_source_pad(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
     const IrShape *shape = call->result_shapes[0], *operand = call->operand_shapes[0];
-    const IrPadding *padding = call->instruction->attributes->padding;
+    const IrPadding *padding = call->attributes->padding;
     const char *type = cuda_word(dtype_bytes(shape->type));
     int64_t dimensions[IR_MAX_RANK], sizes[IR_MAX_RANK], strides[IR_MAX_RANK], low[IR_MAX_RANK], group = 1;
     int32_t last = shape->rank - 1;
@@ -72,7 +72,7 @@ AmStatus cuda_source_pad(CudaSource *source, Arena *arena, const KernelCall *cal
  * copies one word of a run. */
 AmStatus cuda_source_concatenate(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
     const IrShape *shape = call->result_shapes[0];
-    int32_t dimension = (int32_t)call->instruction->attributes->dimensions[0];
+    int32_t dimension = (int32_t)call->attributes->dimensions[0];
     int64_t strides[IR_MAX_RANK], start = 0, word = dtype_bytes(shape->type), odd = 0;
     Text body = {0};
     if (ir_shape_elements(shape) == 0) return AM_OK;

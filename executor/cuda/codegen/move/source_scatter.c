@@ -315,7 +315,7 @@ static void append_membership(Text *out, const IndexMap *map, const IrGather *fo
 static AmStatus launch_by_result(CudaSource *source, Arena *arena, const KernelCall *call,
                                  const IndexMap *map, const ElementComputation *combine, AmError *error) {
     const IrShape *shape = call->result_shapes[0];
-    const IrGather *form = call->instruction->attributes->gather;
+    const IrGather *form = call->attributes->gather;
     Text body = {0};
     cuda_append_signature(&body, call, source, NULL, false);
     cuda_append_guard(&body, ir_shape_elements(shape));

@@ -165,7 +165,7 @@ static AmStatus write_comparator(Text *out, Arena *arena, const KernelCall *call
 
 AmStatus cuda_source_sort(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
     const IrShape *shape = call->operand_shapes[0];
-    const IrAttributes *attributes = call->instruction->attributes;
+    const IrAttributes *attributes = call->attributes;
     Text body = {0};
     int32_t half;
     if (call->operand_count != call->result_count || attributes->dimension_count != 1)
@@ -203,7 +203,7 @@ static AmStatus write_value_order(Text *out, Arena *arena, const KernelCall *cal
     Dtype type = call->operand_shapes[0]->type;
     bool is_custom_call = call->instruction->opcode == IR_CUSTOM_CALL; /* "TopK": always the largest */
     const char *name = cuda_value_type(type),
-               *sign = is_custom_call || call->instruction->attributes->options->largest ? ">" : "<";
+               *sign = is_custom_call || call->attributes->options->largest ? ">" : "<";
     bool ranks = dtype_is_floating(type);
     text_append(
         out,

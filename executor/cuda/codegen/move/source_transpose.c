@@ -9,13 +9,13 @@ AmStatus cuda_source_transpose(CudaSource *source, Arena *arena, const KernelCal
     CudaPack pack = {0};
     strided_row_major(strides, operand->dimensions, operand->rank);
     for (int32_t d = 0; d < result->rank; d++)
-        cuda_pack_add(&pack, result->dimensions[d], strides[call->instruction->attributes->dimensions[d]]);
+        cuda_pack_add(&pack, result->dimensions[d], strides[call->attributes->dimensions[d]]);
     return cuda_source_move(source, arena, "transpose", &pack, result->type, error);
 }
 
 AmStatus cuda_source_slice(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
     const IrShape *operand = call->operand_shapes[0], *result = call->result_shapes[0];
-    const IrAttributes *attributes = call->instruction->attributes;
+    const IrAttributes *attributes = call->attributes;
     int64_t strides[IR_MAX_RANK];
     CudaPack pack = {0};
     strided_row_major(strides, operand->dimensions, operand->rank);

@@ -225,7 +225,9 @@ static void test_refusals(void **state) {
     Random random;
     random_seed(&random, 7);
     KernelCase *self = dot_case(&row, &random);
-    KernelCall call = {.program = &self->program, .instruction = &self->instruction};
+    KernelCall call = {.program = &self->program,
+                       .instruction = &self->instruction,
+                       .attributes = self->instruction.attributes};
     const IrShape *shapes[] = {&self->values[0].shape, &self->values[1].shape, &self->values[2].shape};
     CudaSource source;
     call.operand_shapes = shapes;
