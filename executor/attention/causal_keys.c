@@ -17,14 +17,15 @@ typedef enum Class { ANY, ZERO, LOW, ALWAYS, NEVER, ROW_INDEX, KEY_INDEX } Class
 static const double low_number = -1e9;
 
 typedef struct CausalSearch {
-    const RegionBlocks *blocks;
+    const Program *region;
+    const RegionBlocks *blocks; /* of the region */
     CausalMask *mask;
     int32_t key;
     uint8_t *classes; /* [value]: Class */
 } CausalSearch;
 
 static Class constant_class(const CausalSearch *self, const ProgramInstruction *instruction) {
-    const IrShape *shape = &self->blocks->region->values[instruction->first_result].shape;
+    const IrShape *shape = &self->region->values[instruction->first_result].shape;
     Scalar64 number;
     if (shape->rank != 0 || !dtype_is_floating(shape->type) || !instruction->compute.literal->data)
         return ANY;
@@ -46,7 +47,7 @@ static Class iota_class(const CausalSearch *self, const ProgramInstruction *inst
 /* Returns the class of a parameter. A vector of integers by row or by key may be positions. */
 static Class parameter_class(const CausalSearch *self, int32_t value) {
     const ValueLabels *labels = &self->blocks->labels.values[value];
-    Dtype type = self->blocks->region->values[value].shape.type;
+    Dtype type = self->region->values[value].shape.type;
     if (labels->count != 1 || !(type == DTYPE_S32 || type == DTYPE_S64)) return ANY;
     return labels->list[0] == self->blocks->row ? ROW_INDEX : labels->list[0] == self->key ? KEY_INDEX : ANY;
 }
@@ -54,7 +55,7 @@ static Class parameter_class(const CausalSearch *self, int32_t value) {
 /* Notes the parameter that an index is made of; false: there are too many. */
 static bool note_positions(CausalSearch *self, int32_t value) {
     const RegionBlocks *blocks = self->blocks;
-    const Program *region = blocks->region;
+    const Program *region = self->region;
     bool is_row = self->classes[value] == ROW_INDEX;
     int32_t *count = is_row ? &self->mask->row_count : &self->mask->key_count;
     int32_t *list = is_row ? self->mask->rows : self->mask->keys;
@@ -91,7 +92,7 @@ static bool differs_by_key(const CausalSearch *self, int32_t value) {
     while (region_labels_has(&blocks->labels, value, self->key)) {
         int32_t producer = blocks->producer[value];
         if (producer < 0) return true;
-        const ProgramInstruction *instruction = &blocks->region->instructions[producer];
+        const ProgramInstruction *instruction = &self->region->instructions[producer];
         bool passes = instruction->opcode == IR_BROADCAST || instruction->opcode == IR_CONVERT ||
                       instruction->kind == PROGRAM_VIEW;
         if (!passes) return true;
@@ -103,9 +104,9 @@ static bool differs_by_key(const CausalSearch *self, int32_t value) {
 static bool is_constant(const CausalSearch *self, int32_t value) {
     const RegionBlocks *blocks = self->blocks;
     int32_t producer = blocks->producer[value];
-    while (producer >= 0 && blocks->region->instructions[producer].opcode == IR_BROADCAST)
-        producer = blocks->producer[blocks->region->instructions[producer].operands[0]];
-    return producer >= 0 && blocks->region->instructions[producer].opcode == IR_CONSTANT;
+    while (producer >= 0 && self->region->instructions[producer].opcode == IR_BROADCAST)
+        producer = blocks->producer[self->region->instructions[producer].operands[0]];
+    return producer >= 0 && self->region->instructions[producer].opcode == IR_CONSTANT;
 }
 
 /* Returns whether a value is a product, perhaps scaled or capped, so that none of its elements is as low as a
@@ -113,7 +114,7 @@ static bool is_constant(const CausalSearch *self, int32_t value) {
 static bool is_product(const CausalSearch *self, int32_t value) {
     const RegionBlocks *blocks = self->blocks;
     for (int32_t producer = blocks->producer[value]; producer >= 0; producer = blocks->producer[value]) {
-        const ProgramInstruction *instruction = &blocks->region->instructions[producer];
+        const ProgramInstruction *instruction = &self->region->instructions[producer];
         if (ir_is_matrix_product(instruction->opcode)) return instruction->operand_count == 2;
         bool passes = instruction->kind == PROGRAM_VIEW || instruction->opcode == IR_TRANSPOSE ||
                       instruction->opcode == IR_CONVERT || instruction->opcode == IR_TANH;
@@ -180,17 +181,17 @@ static bool may_leave_out(const CausalSearch *self, const ProgramInstruction *in
     loses_row &= region_labels_has(labels, instruction->first_result, self->key);
     if (!loses_key && !loses_row) return true;
     if (is_zero)
-        return is_dot || sbp_reduction_of(ir_computation_operator(self->blocks->region->module,
+        return is_dot || sbp_reduction_of(ir_computation_operator(self->region->module,
                                                                   instruction->compute.called)) == SBP_ADD;
     return !is_dot && !loses_row && self->classes[instruction->operands[0]] == LOW &&
-           sbp_reduction_of(
-               ir_computation_operator(self->blocks->region->module, instruction->compute.called)) == SBP_MAX;
+           sbp_reduction_of(ir_computation_operator(self->region->module, instruction->compute.called)) ==
+               SBP_MAX;
 }
 
 /* Returns whether all that a block gives is the same without the keys after its rows. */
 static bool is_causal(CausalSearch *self) {
     const RegionBlocks *blocks = self->blocks;
-    const Program *region = blocks->region;
+    const Program *region = self->region;
     self->mask->row_count = self->mask->key_count = 0;
     for (int32_t v = 0; v < region->value_count; v++) self->classes[v] = ANY;
     for (int32_t k = 0; k < region->roles->parameter_count; k++)
@@ -228,7 +229,7 @@ static bool is_causal(CausalSearch *self) {
 
 /* Returns whether some vector of indices is by key. */
 static bool has_key_index(const CausalSearch *self) {
-    const Program *region = self->blocks->region;
+    const Program *region = self->region;
     for (int32_t k = 0; k < region->roles->parameter_count; k++)
         if (parameter_class(self, region->parameters[k]) == KEY_INDEX) return true;
     for (int32_t i = 0; i < region->instruction_count; i++)
@@ -240,7 +241,8 @@ static bool has_key_index(const CausalSearch *self) {
 
 AmStatus region_blocks_find_causal(CausalMask *mask, Arena *arena, const RegionBlocks *blocks,
                                    AmError *error) {
-    CausalSearch search = {.blocks = blocks,
+    CausalSearch search = {.region = blocks->region,
+                           .blocks = blocks,
                            .mask = mask,
                            .classes = ARENA_ARRAY(arena, uint8_t, blocks->region->value_count + 1)};
     *mask = (CausalMask){.key = -1};

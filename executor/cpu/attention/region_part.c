@@ -13,7 +13,8 @@
 
 typedef struct RegionPartBuilder {
     Arena *arena;
-    const RegionBlocks *blocks;
+    const Program *region;
+    const RegionBlocks *blocks; /* of the region */
     RegionStage stage;
     RegionPart *part;
     Program *program;
@@ -41,7 +42,7 @@ static int64_t extent_of(const RegionPartBuilder *self, const ValueLabels *label
 /* Returns the shape of a value of the region in this part. */
 static IrShape shape_of(const RegionPartBuilder *self, int32_t value, Dtype type) {
     const ValueLabels *labels = &self->blocks->labels.values[value];
-    int32_t rank = self->blocks->region->values[value].shape.rank;
+    int32_t rank = self->region->values[value].shape.rank;
     int64_t *dimensions = ARENA_ARRAY(self->arena, int64_t, rank + 1);
     for (int32_t d = 0; d < rank && dimensions; d++)
         dimensions[d] = extent_of(self, labels, d > 0 ? labels->ends[d - 1] : 0, labels->ends[d]);
@@ -49,7 +50,7 @@ static IrShape shape_of(const RegionPartBuilder *self, int32_t value, Dtype type
 }
 
 static Dtype type_of(const RegionPartBuilder *self, int32_t value) {
-    return self->blocks->region->values[value].shape.type;
+    return self->region->values[value].shape.type;
 }
 
 /* Appends an instruction like `like` with its own operands; returns its result. */
@@ -118,14 +119,14 @@ static bool is_divided_iota(const RegionPartBuilder *self, const ProgramInstruct
         instruction->attributes->dimension_count > 0 ? (int32_t)instruction->attributes->dimensions[0] : 0;
     const ValueLabels *labels = &self->blocks->labels.values[instruction->first_result];
     int32_t first = *dimension > 0 ? labels->ends[*dimension - 1] : 0;
-    const int64_t *dimensions = self->blocks->region->values[instruction->first_result].shape.dimensions;
+    const int64_t *dimensions = self->region->values[instruction->first_result].shape.dimensions;
     return extent_of(self, labels, first, labels->ends[*dimension]) != dimensions[*dimension];
 }
 
 /* Marks the values that this program gives to others, and then all that they need. */
 static void find_needed(RegionPartBuilder *self) {
     const RegionBlocks *blocks = self->blocks;
-    const Program *region = blocks->region;
+    const Program *region = self->region;
     for (int32_t k = 0; k < region->roles->output_count; k++) {
         int32_t value = region->outputs[k];
         self->is_given[value] = blocks->is_accumulated[value]
@@ -155,7 +156,7 @@ static void find_needed(RegionPartBuilder *self) {
 /* Adds an input for each value that the part reads and does not compute. */
 static void add_inputs(RegionPartBuilder *self) {
     const RegionBlocks *blocks = self->blocks;
-    const Program *region = blocks->region;
+    const Program *region = self->region;
     for (int32_t k = 0; k < region->roles->parameter_count; k++) {
         int32_t value = region->parameters[k];
         if (value < 0 || !self->is_needed[value]) continue;
@@ -225,7 +226,7 @@ static void add_terms(RegionPartBuilder *self, const ProgramInstruction *instruc
 
 static AmStatus add_instructions(RegionPartBuilder *self, AmError *error) {
     const RegionBlocks *blocks = self->blocks;
-    const Program *region = blocks->region;
+    const Program *region = self->region;
     for (int32_t i = 0; i < region->instruction_count && !self->arena->failed; i++) {
         const ProgramInstruction *instruction = &region->instructions[i];
         int32_t value = instruction->first_result, dimension, operands[3] = {0};
@@ -266,6 +267,7 @@ AmStatus region_part_build(RegionPart *part, Arena *arena, const RegionBlocks *b
                          .inputs = ARENA_ARRAY(arena, RegionLink, most),
                          .outputs = ARENA_ARRAY(arena, RegionLink, most)};
     RegionPartBuilder self = {.arena = arena,
+                              .region = blocks->region,
                               .blocks = blocks,
                               .stage = stage,
                               .part = part,

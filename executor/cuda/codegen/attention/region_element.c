@@ -13,6 +13,7 @@ AmStatus region_element_open(RegionElement *self, Arena *arena, const RegionPlan
                              const char *index, AmError *error) {
     int32_t values = plan->blocks.region->value_count + 1;
     *self = (RegionElement){.plan = plan,
+                            .region = plan->blocks.region,
                             .out = out,
                             .index = index,
                             .slots = ARENA_ARRAY(arena, int32_t, values),
@@ -22,13 +23,13 @@ AmStatus region_element_open(RegionElement *self, Arena *arena, const RegionPlan
 }
 
 void region_element_begin(RegionElement *self, const char *scores) {
-    for (int32_t v = 0; v < self->plan->blocks.region->value_count; v++) self->slots[v] = -1;
+    for (int32_t v = 0; v < self->region->value_count; v++) self->slots[v] = -1;
     self->count = 0;
     self->scores = scores;
 }
 
 static Dtype type_of(const RegionElement *self, int32_t value) {
-    return self->plan->blocks.region->values[value].shape.type;
+    return self->region->values[value].shape.type;
 }
 
 void region_element_set(RegionElement *self, int32_t value, const char *expression) {
@@ -174,7 +175,7 @@ static void append_store(const RegionElement *self, int32_t value) {
 
 void region_element_store_output(const RegionElement *self, int32_t output) {
     text_append(self->out, "out%d", output);
-    append_store(self, self->plan->blocks.region->outputs[output]);
+    append_store(self, self->region->outputs[output]);
 }
 
 void region_element_store_sum(const RegionElement *self, const RegionSum *sum) {

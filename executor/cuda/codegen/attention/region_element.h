@@ -13,6 +13,7 @@
 
 typedef struct RegionElement {
     const RegionPlan *plan;
+    const Program *region; /* of the plan */
     Text *out;
     const char *index;  /* C type of indices */
     const char *scores; /* "[i * 4 + j]": the place of an element in the registers of score products

@@ -39,6 +39,7 @@ enum {
 typedef struct TileWriter {
     RegionWriter *writer;
     const RegionPlan *plan;
+    const Program *region; /* of the plan */
     Text *out;
     const RegionSum *first;
     bool by_row, by_key; /* a block has a tile of rows, of keys */
@@ -49,7 +50,7 @@ typedef struct TileWriter {
 } TileWriter;
 
 static const ProgramInstruction *instruction_of(const TileWriter *self, const RegionSum *sum) {
-    return &self->plan->blocks.region->instructions[sum->instruction];
+    return &self->region->instructions[sum->instruction];
 }
 
 static bool is_member(const TileWriter *self, int32_t s) {
@@ -57,7 +58,7 @@ static bool is_member(const TileWriter *self, int32_t s) {
 }
 
 static bool is_needed_score(const TileWriter *self, int32_t i) {
-    return self->plan->is_score[i] && self->needed[self->plan->blocks.region->instructions[i].first_result];
+    return self->plan->is_score[i] && self->needed[self->region->instructions[i].first_result];
 }
 
 static int64_t size_of(const TileWriter *self, int32_t label) {
@@ -113,7 +114,7 @@ static int64_t bytes_of_number(const TileWriter *self) {
 /* Numbers of one step of a product in shared memory. */
 static int64_t stage_numbers(const TileWriter *self) {
     int64_t most = 1;
-    for (int32_t i = 0; i < self->plan->blocks.region->instruction_count; i++)
+    for (int32_t i = 0; i < self->region->instruction_count; i++)
         if (is_needed_score(self, i)) most = (self->row_tile + self->key_tile) * (SIDE + 1);
     for (int32_t s = 0; s < self->plan->sum_count; s++)
         if (is_member(self, s) && self->plan->sums[s].kind == SUM_PRODUCT)
@@ -132,7 +133,7 @@ static int64_t lane_numbers(const TileWriter *self) {
 static bool fits(const TileWriter *self) {
     int64_t numbers = stage_numbers(self), words = bytes_of_number(self) / 4, registers = 0;
     int64_t pairs = self->row_steps * self->key_steps;
-    for (int32_t i = 0; i < self->plan->blocks.region->instruction_count; i++)
+    for (int32_t i = 0; i < self->region->instruction_count; i++)
         registers += is_needed_score(self, i) ? pairs * words : 0;
     for (int32_t s = 0; s < self->plan->sum_count; s++) {
         const RegionSum *sum = &self->plan->sums[s];
@@ -293,8 +294,7 @@ static void append_stage(TileWriter *self, const Stage *stage, const Widths *wid
     region_element_begin(&writer->element, NULL);
     region_element_append(&writer->element, &value, 1);
     snprintf(name, sizeof name, "v%d", writer->element.slots[value]);
-    cuda_append_convert(&number, self->plan->blocks.region->values[value].shape.type, self->plan->product,
-                        name);
+    cuda_append_convert(&number, self->region->values[value].shape.type, self->plan->product, name);
     text_append(self->out, "number = %s;\n}\nstage[%lldu + n / %lldu * %lldu + n %% %lldu] = number;\n}\n",
                 number.failed ? "" : number.data, (long long)stage->at, columns, (long long)stage->stride,
                 columns);
@@ -319,7 +319,7 @@ static void append_products(TileWriter *self, const char *sums, int64_t rows, in
 }
 
 static void append_score(TileWriter *self, int32_t i) {
-    const ProgramInstruction *instruction = &self->plan->blocks.region->instructions[i];
+    const ProgramInstruction *instruction = &self->region->instructions[i];
     bool left_rows = region_plan_has(self->plan, instruction->operands[0], self->plan->row);
     int32_t rows = instruction->operands[!left_rows], keys = instruction->operands[left_rows];
     int64_t at = self->row_tile * (SIDE + 1);
@@ -438,7 +438,7 @@ static void append_loops(TileWriter *self) {
     text_append_string(self->out, "{\n");
     append_skip(self);
     bool has_scores = false;
-    for (int32_t i = 0; i < self->plan->blocks.region->instruction_count; i++) {
+    for (int32_t i = 0; i < self->region->instruction_count; i++) {
         if (!is_needed_score(self, i)) continue;
         append_score(self, i);
         has_scores = true;
@@ -513,16 +513,17 @@ AmStatus region_writer_tiles(RegionWriter *writer, const RegionSum *first, AmErr
     const RegionPlan *plan = writer->plan;
     TileWriter self = {.writer = writer,
                        .plan = plan,
+                       .region = writer->region,
                        .out = &writer->body,
                        .first = first,
                        .by_row = region_plan_has(plan, first->value, plan->row),
                        .by_key = region_plan_has(plan, first->value, plan->key),
-                       .needed = ARENA_ARRAY(writer->arena, bool, plan->blocks.region->value_count + 1),
+                       .needed = ARENA_ARRAY(writer->arena, bool, writer->region->value_count + 1),
                        .index = writer->index,
                        .suffix = writer->suffix,
                        .number = writer->number,
                        .fma = plan->product == DTYPE_F64 ? "fma" : "fmaf"};
-    if (!self.needed) return am_fail_memory(error, plan->blocks.region->value_count);
+    if (!self.needed) return am_fail_memory(error, self.region->value_count);
     for (int32_t s = 0; s < plan->sum_count; s++) {
         const ProgramInstruction *instruction = instruction_of(&self, &plan->sums[s]);
         if (is_member(&self, s)) region_plan_mark(plan, self.needed, instruction->operands, 2, -1);

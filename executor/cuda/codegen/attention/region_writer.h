@@ -6,6 +6,7 @@
 
 typedef struct RegionWriter {
     const RegionPlan *plan;
+    const Program *region; /* of the plan */
     const KernelCall *call;
     Arena *arena;
     CudaSource *source;

@@ -23,14 +23,13 @@ void region_writer_append_labels(RegionWriter *self, const int32_t *list, int32_
 }
 
 static const ProgramInstruction *instruction_of(const RegionWriter *self, const RegionSum *sum) {
-    return &self->plan->blocks.region->instructions[sum->instruction];
+    return &self->region->instructions[sum->instruction];
 }
 
 static SbpReduction reduction_of(const RegionWriter *self, const RegionSum *sum) {
     const ProgramInstruction *instruction = instruction_of(self, sum);
     if (instruction->opcode == IR_DOT) return SBP_ADD;
-    return sbp_reduction_of(
-        ir_computation_operator(self->plan->blocks.region->module, instruction->compute.called));
+    return sbp_reduction_of(ir_computation_operator(self->region->module, instruction->compute.called));
 }
 
 void region_writer_append_fold(RegionWriter *self, const RegionSum *sum, const char *a, const char *b) {
@@ -90,7 +89,7 @@ void region_writer_finish(RegionWriter *self, const RegionSum *sum) {
 /* Begins a kernel with a thread for each element of the value. */
 static int64_t begin_flat(RegionWriter *self, int32_t value) {
     const ValueLabels *labels = &self->plan->blocks.labels.values[value];
-    int64_t elements = ir_shape_elements(&self->plan->blocks.region->values[value].shape);
+    int64_t elements = ir_shape_elements(&self->region->values[value].shape);
     cuda_append_signature(&self->body, self->call, self->source, "u8", false);
     cuda_append_guard(&self->body, elements);
     region_writer_append_labels(self, labels->list, labels->count, "i");
@@ -125,7 +124,7 @@ AmStatus region_writer_flat_sum(RegionWriter *self, const RegionSum *sum, AmErro
 }
 
 AmStatus region_writer_flat_output(RegionWriter *self, int32_t output, AmError *error) {
-    const int32_t *value = &self->plan->blocks.region->outputs[output];
+    const int32_t *value = &self->region->outputs[output];
     int64_t elements = begin_flat(self, *value);
     region_element_begin(&self->element, NULL);
     region_element_append(&self->element, value, 1);
@@ -135,7 +134,7 @@ AmStatus region_writer_flat_output(RegionWriter *self, int32_t output, AmError *
 
 /* Chooses 32-bit indices if no array has more elements. */
 static void choose_index(RegionWriter *self) {
-    const Program *region = self->plan->blocks.region;
+    const Program *region = self->region;
     int64_t most = 0;
     for (int32_t v = 0; v < region->value_count; v++) {
         int64_t elements = ir_shape_elements(&region->values[v].shape);
@@ -181,7 +180,8 @@ AmStatus cuda_source_region(CudaSource *source, Arena *arena, const KernelCall *
                            .scratch_bytes = plan->scratch_bytes};
     if (source->parameters > CUDA_MOST_PARAMETERS)
         return kernel_call_refuse(call, "it reads and writes more than 512 arrays", error);
-    *self = (RegionWriter){.plan = plan, .call = call, .arena = arena, .source = source};
+    *self = (RegionWriter){
+        .plan = plan, .region = plan->blocks.region, .call = call, .arena = arena, .source = source};
     if (status == AM_OK) {
         choose_index(self);
         status = region_element_open(&self->element, arena, plan, &self->body, self->index, &reason);
