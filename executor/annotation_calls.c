@@ -9,8 +9,8 @@
 
 static void run_annotation(const KernelCall *call) {
     for (int32_t k = 0; k < call->result_count; k++)
-        call->device->back_end->copy_within(call->device, call->results[k], call->operands[k],
-                                            ir_shape_bytes(call->result_shapes[k]));
+        device_copy_within(call->device, call->results[k], call->operands[k],
+                           ir_shape_bytes(call->result_shapes[k]));
 }
 
 AmStatus annotation_call_prepare(KernelCall *call, Arena *arena, AmError *error) {

@@ -95,6 +95,23 @@ extern KernelDevice kernel_device_cpu;
  * name is unknown. */
 AmStatus kernel_back_end_find(const KernelBackEnd **back_end, const char *name, AmError *error);
 
+/* The functions of a device's back end of the same names. */
+static inline AmStatus device_finish(KernelDevice *device, AmError *error) {
+    return device->back_end->finish ? device->back_end->finish(device, error) : AM_OK;
+}
+static inline void device_copy_in(KernelDevice *device, void *to, const void *host, int64_t bytes) {
+    device->back_end->copy_in(device, to, host, bytes);
+}
+static inline void device_copy_out(KernelDevice *device, void *host, const void *from, int64_t bytes) {
+    device->back_end->copy_out(device, host, from, bytes);
+}
+static inline void device_copy_within(KernelDevice *device, void *to, const void *from, int64_t bytes) {
+    device->back_end->copy_within(device, to, from, bytes);
+}
+static inline AmStatus device_synchronize(KernelDevice *device, AmError *error) {
+    return device->back_end->synchronize(device, error);
+}
+
 /* Makes the call of one step: shapes, then the back end's
  * prepare(). Addresses are NULL until kernel_bind(). */
 AmStatus kernel_prepare(KernelCall **call, Arena *arena, KernelDevice *device, const Program *program,

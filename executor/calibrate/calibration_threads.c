@@ -207,8 +207,8 @@ static void close_member(Member *member) {
 static AmStatus start_back_ends(Member *member) {
     KernelDevice *device = member->timer->devices[member->rank];
     Comm *comm = &member->timer->comms[member->rank];
-    if (device->back_end->finish) TRY(device->back_end->finish(device, &member->error));
-    return comm->back_end->start ? comm->back_end->start(comm, &member->error) : AM_OK;
+    TRY(device_finish(device, &member->error));
+    return comm_start(comm, &member->error);
 }
 
 /* Times by the host's clock. */
@@ -221,7 +221,7 @@ static AmStatus run_iterations(Member *member, const CommCall *call, int32_t ite
         for (int64_t n = 0; n < bytes; n += PROBE_CACHE_LINE) member->memory[n] = 0;
         probe_walk(&member->walk, WALK_BYTES);
         member->begins[k] = clock_seconds();
-        TRY(comm->back_end->run(comm, call, &member->error));
+        TRY(comm_run(comm, call, &member->error));
         member->ends[k] = clock_seconds();
     }
     return AM_OK;
@@ -230,8 +230,8 @@ static AmStatus run_iterations(Member *member, const CommCall *call, int32_t ite
 static AmStatus finish_queue(Member *member) {
     KernelDevice *device = member->timer->devices[member->rank];
     Comm *comm = &member->timer->comms[member->rank];
-    if (comm->back_end->await) TRY(comm->back_end->await(comm, &member->error));
-    return device->back_end->synchronize(device, &member->error);
+    TRY(comm_await(comm, &member->error));
+    return device_synchronize(device, &member->error);
 }
 
 static int32_t in_a_row(const CaseTimer *timer) {
@@ -248,8 +248,8 @@ static AmStatus issue_row(Member *member, const CommCall *call) {
         AmStatus status = AM_OK;
         if (recordable && kernels->begin(comm->device, record)) return AM_OK;
         for (int32_t k = 0; k < in_a_row(member->timer) && status == AM_OK; k++)
-            status = comm->back_end->run(comm, call, &member->error);
-        if (comm->back_end->wait) comm->back_end->wait(comm, call);
+            status = comm_run(comm, call, &member->error);
+        comm_wait(comm, call);
         done = !recordable || kernels->end(comm->device, record);
         TRY(status);
     }
@@ -321,7 +321,7 @@ static void note_failure(Member *member) {
     int32_t no_rank = -1;
     if (member->status == AM_OK) return;
     atomic_compare_exchange_strong(&timer->failed, &no_rank, member->rank);
-    comm->back_end->abort(comm);
+    comm_abort(comm);
 }
 
 static bool any_failed(const CaseTimer *timer) {

@@ -80,6 +80,27 @@ struct Comm {
     struct CommShared *shared;  /* the back end's own, of this process's ranks */
 };
 
+/* The functions of a rank's back end of the same names; none where the back end has none. */
+static inline AmStatus comm_start(Comm *comm, AmError *error) {
+    return comm->back_end->start ? comm->back_end->start(comm, error) : AM_OK;
+}
+static inline AmStatus comm_run(Comm *comm, const CommCall *call, AmError *error) {
+    return comm->back_end->run(comm, call, error);
+}
+static inline void comm_wait(Comm *comm, const CommCall *call) {
+    if (comm->back_end->wait) comm->back_end->wait(comm, call);
+}
+/* `comm` NULL: a program without ranks has nothing to await. */
+static inline AmStatus comm_await(Comm *comm, AmError *error) {
+    return comm && comm->back_end->await ? comm->back_end->await(comm, error) : AM_OK;
+}
+static inline AmStatus comm_barrier(Comm *comm, AmError *error) {
+    return comm->back_end->barrier(comm, error);
+}
+static inline void comm_abort(Comm *comm) {
+    comm->back_end->abort(comm);
+}
+
 /* Makes a step's collective or transfer ready: shapes and group. Addresses are bound by comm_bind():
  * `addresses` [value] are those of the program's values. */
 AmStatus comm_prepare(CommCall **call, Arena *arena, Comm *comm, const Program *program,

@@ -33,14 +33,13 @@ static const IrShape *result_shape(const Control *self, int32_t k) {
 
 static void copy_to_result(const Control *self, int32_t k, const void *from) {
     if (from == self->results[k]) return;
-    self->device->back_end->copy_within(self->device, self->results[k], from,
-                                        ir_shape_bytes(result_shape(self, k)));
+    device_copy_within(self->device, self->results[k], from, ir_shape_bytes(result_shape(self, k)));
 }
 
 /* Reads a value from the device, after all work before it is done or has failed. */
 static AmStatus read_value(const Control *self, void *to, const void *from, int64_t bytes, AmError *error) {
-    if (self->comm && self->comm->back_end->await) TRY(self->comm->back_end->await(self->comm, error));
-    self->device->back_end->copy_out(self->device, to, from, bytes);
+    TRY(comm_await(self->comm, error));
+    device_copy_out(self->device, to, from, bytes);
     return AM_OK;
 }
 

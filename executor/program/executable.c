@@ -261,11 +261,11 @@ static AmStatus run_step(const Executable *self, const ExecutableStep *step, AmE
         }
         if (step->kernel && step->kernel->bind) step->kernel->bind(step->kernel);
     }
-    if (step->wait) self->comm->back_end->wait(self->comm, step->wait);
+    if (step->wait) comm_wait(self->comm, step->wait);
     if (step->kernel) step->kernel->run(step->kernel);
     else if (step->control) return control_run(step->control, error);
     else if (step->stream) return stream_run(step->stream, error);
-    else return self->comm->back_end->run(self->comm, step->collective, error);
+    else return comm_run(self->comm, step->collective, error);
     return AM_OK;
 }
 
@@ -278,8 +278,8 @@ static AmStatus run_watched(const Executable *self, int32_t s, AmError *error) {
                              .step = s,
                              .micro_batch = micro_batch_of(self)};
     TRY(run_step(self, &self->steps[s], error));
-    if (self->comm && self->comm->back_end->await) TRY(self->comm->back_end->await(self->comm, error));
-    TRY(device->back_end->synchronize(device, error));
+    TRY(comm_await(self->comm, error));
+    TRY(device_synchronize(device, error));
     timeline_add(self->timeline, record);
     return AM_OK;
 }
@@ -290,11 +290,11 @@ AmStatus executable_run_steps(const Executable *self, int32_t first, int32_t end
     for (int32_t s = first; s < end; s++) {
         TRY(self->timeline ? run_watched(self, s, error) : run_step(self, &self->steps[s], error));
         if (!self->zones) continue;
-        if (self->comm && self->comm->back_end->await) TRY(self->comm->back_end->await(self->comm, error));
+        TRY(comm_await(self->comm, error));
         TRY(red_zones_check(self->zones, s, error));
     }
     if (end < self->program->execution.step_count) return AM_OK;
-    if (self->last_wait) self->comm->back_end->wait(self->comm, self->last_wait);
+    if (self->last_wait) comm_wait(self->comm, self->last_wait);
     if (self->repeats) updates_apply(&self->updates, self->device);
     return self->repeats && self->zones && end > 0 ? red_zones_check(self->zones, end - 1, error) : AM_OK;
 }

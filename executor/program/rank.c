@@ -85,7 +85,7 @@ void rank_read_value(Rank *rank, int32_t value, void *to) {
     const void *from = rank->ready->addresses[value];
     size_t bytes = (size_t)ir_shape_bytes(&read->shape);
     if (read->is_on_host) memcpy(to, from, bytes);
-    else rank->device->back_end->copy_out(rank->device, to, from, (int64_t)bytes);
+    else device_copy_out(rank->device, to, from, (int64_t)bytes);
 }
 
 void rank_write_value(Rank *rank, int32_t value, const void *from) {
@@ -93,7 +93,7 @@ void rank_write_value(Rank *rank, int32_t value, const void *from) {
     void *to = rank->ready->addresses[value];
     size_t bytes = (size_t)ir_shape_bytes(&written->shape);
     if (written->is_on_host) memcpy(to, from, bytes);
-    else rank->device->back_end->copy_in(rank->device, to, from, (int64_t)bytes);
+    else device_copy_in(rank->device, to, from, (int64_t)bytes);
 }
 
 void rank_set_parameter(Rank *rank, int32_t k, const void *global) {
@@ -131,10 +131,8 @@ void rank_get_output(Rank *rank, int32_t k, void *global) {
 }
 
 AmStatus rank_start(Rank *rank, AmError *error) {
-    const KernelBackEnd *kernels = rank->device->back_end;
-    if (kernels->finish) TRY(kernels->finish(rank->device, error));
-    if (rank->comm->back_end->start) TRY(rank->comm->back_end->start(rank->comm, error));
-    return AM_OK;
+    TRY(device_finish(rank->device, error));
+    return comm_start(rank->comm, error);
 }
 
 AmStatus rank_run(Rank *rank, AmError *error) {
@@ -143,8 +141,8 @@ AmStatus rank_run(Rank *rank, AmError *error) {
 }
 
 AmStatus rank_finish(Rank *rank, AmError *error) {
-    if (rank->comm->back_end->await) TRY(rank->comm->back_end->await(rank->comm, error));
-    return rank->device->back_end->synchronize(rank->device, error);
+    TRY(comm_await(rank->comm, error));
+    return device_synchronize(rank->device, error);
 }
 
 void rank_update(Rank *rank) {

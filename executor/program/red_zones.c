@@ -88,8 +88,8 @@ void red_zones_fill(const RedZones *self) {
     if (!fill) return;
     memset(fill, FILL, (size_t)most);
     for (int32_t k = 0; k < self->count; k++)
-        self->device->back_end->copy_in(self->device, self->memory + self->zones[k].offset - self->first,
-                                        fill, self->zones[k].end - self->zones[k].offset);
+        device_copy_in(self->device, self->memory + self->zones[k].offset - self->first, fill,
+                       self->zones[k].end - self->zones[k].offset);
     free(fill);
 }
 
@@ -114,10 +114,10 @@ static AmStatus report(const RedZones *self, const Span *zone, int64_t byte, int
 }
 
 AmStatus red_zones_check(const RedZones *self, int32_t s, AmError *error) {
-    TRY(self->device->back_end->synchronize(self->device, error));
+    TRY(device_synchronize(self->device, error));
     unsigned char *host = malloc((size_t)self->bytes + 1);
     if (!host) return am_fail_memory(error, self->bytes);
-    self->device->back_end->copy_out(self->device, host, self->memory, self->bytes);
+    device_copy_out(self->device, host, self->memory, self->bytes);
     AmStatus status = AM_OK;
     for (int32_t k = 0; k < self->count && status == AM_OK; k++) {
         const Span *zone = &self->zones[k];

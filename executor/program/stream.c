@@ -124,8 +124,7 @@ static void copy_pieces(const Stream *stream, const StreamEnd *end, void *array,
 static AmStatus put_message(const Stream *stream, AmError *error) {
     void *array = stream->call->operands[0];
     if (stream->copy) {
-        stream->comm->device->back_end->copy_out(stream->comm->device, stream->copy, array,
-                                                 ir_shape_bytes(shape_of(stream, true)));
+        device_copy_out(stream->comm->device, stream->copy, array, ir_shape_bytes(shape_of(stream, true)));
         array = stream->copy;
     }
     for (int32_t e = 0; e < stream->end_count; e++) {
@@ -142,14 +141,14 @@ static AmStatus get_message(const Stream *stream, AmError *error) {
     KernelDevice *device = stream->comm->device;
     void *array = stream->call->results[0], *to = stream->copy ? stream->copy : array;
     int64_t bytes = ir_shape_bytes(shape_of(stream, false));
-    if (stream->copy && !stream->fills_result) device->back_end->copy_out(device, to, array, bytes);
+    if (stream->copy && !stream->fills_result) device_copy_out(device, to, array, bytes);
     for (int32_t e = 0; e < stream->end_count; e++) {
         const StreamEnd *end = &stream->ends[e];
         if (end->puts) continue;
         copy_pieces(stream, end, to, (char *)channel_get(end->channel, stream->iteration));
         TRY(channel_get_end(end->channel, stream->iteration, error));
     }
-    if (stream->copy) device->back_end->copy_in(device, array, to, bytes);
+    if (stream->copy) device_copy_in(device, array, to, bytes);
     return AM_OK;
 }
 

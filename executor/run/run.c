@@ -387,7 +387,7 @@ AmStatus run_module(const PlanContext *context, const RunOptions *options, Arena
     if (run.results.context) results_close(&run.results);
     /* No memory goes while another rank's device may still read it. */
     for (int32_t r = 0; run.devices && r < run.rank_count; r++)
-        if (run.devices[r]) run.devices[r]->back_end->synchronize(run.devices[r], NULL);
+        if (run.devices[r]) device_synchronize(run.devices[r], NULL);
     schedule_close(run.schedule);
     validation_close(run.validation);
     feeds_close(run.feeds);

@@ -162,7 +162,7 @@ static AmStatus report_and_go_on(void *user, int64_t step, AmError *error) {
 static AmStatus run_steps(Run *run, Rank *rank, AmError *error) {
     TRY(rank_start(rank, error));
     if (rank->comm->rank == run->first) TRY(go_between(run, run->first_step, error));
-    TRY(rank->comm->back_end->barrier(rank->comm, error));
+    TRY(comm_barrier(rank->comm, error));
     if (run->end != RUN_GOES_ON || run->first_step >= run->options->steps) return AM_OK;
     return schedule_run(run->schedule, rank->comm->rank - run->first, error);
 }
@@ -180,7 +180,7 @@ static void *run_rank(void *argument) {
     bool is_cause = !strstr(thread->error.text, "because another");
     if (processes && is_cause && process_group_explain(processes, NULL) == AM_OK)
         process_group_abort(processes, text);
-    comm->back_end->abort(comm);
+    comm_abort(comm);
     return NULL;
 }
 
@@ -188,7 +188,7 @@ static void *run_rank(void *argument) {
 static void release_ranks(void *user) {
     Run *run = user;
     AmError elsewhere = {0};
-    run->comms[0].back_end->abort(&run->comms[0]);
+    comm_abort(&run->comms[0]);
     am_fail(&elsewhere, AM_ERROR_RUNTIME, "", "another rank failed");
     schedule_abort(run->schedule, &elsewhere);
 }
@@ -196,7 +196,7 @@ static void release_ranks(void *user) {
 /* A rank of this process has failed. */
 static void release_others(void *user) {
     const Run *run = user;
-    run->comms[0].back_end->abort(&run->comms[0]);
+    comm_abort(&run->comms[0]);
 }
 
 AmStatus run_open_schedule(Run *run, AmError *error) {
@@ -228,7 +228,7 @@ AmStatus run_all_ranks(Run *run, AmError *error) {
         next->status = parallel_start_thread(&next->thread, run_rank, next, &next->error);
         if (next->status != AM_OK) break;
     }
-    if (started < run->rank_count) run->comms[0].back_end->abort(&run->comms[0]);
+    if (started < run->rank_count) comm_abort(&run->comms[0]);
     if (run->processes) process_group_on_failure(run->processes, release_ranks, run);
     run_rank(&threads[0]);
     for (int32_t r = 1; r < started; r++) pthread_join(threads[r].thread, NULL);
