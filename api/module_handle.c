@@ -74,7 +74,7 @@ const char *am_module_sha256(const AmModule *module) {
 }
 
 int32_t am_module_instruction_count(const AmModule *module) {
-    return module->context->canonical->instruction_count;
+    return plan_context_count(module->context);
 }
 
 int32_t am_module_parameter_count(const AmModule *module) {
@@ -105,7 +105,7 @@ AmStatus am_module_parameter(const AmModule *module, int32_t number, AmParameter
     const PlanContext *context = module->context;
     TRY(api_check_index(number, context->roles->parameter_count, "parameter", error));
     const IrParameter *from = &context->roles->parameters[number];
-    const IrShape *shape = &context->canonical->instructions[from->instruction].shape;
+    const IrShape *shape = &plan_context_instruction(context, from->instruction)->shape;
     bool is_tuple = shape->type == DTYPE_TUPLE;
     const AmParameter all = {.number = number,
                              .path = from->path,
@@ -126,7 +126,7 @@ AmStatus api_check_trains(const AmModule *module, AmError *error) {
     Arena arena = {0};
     const char *reason = ir_no_training(&arena, module->context->roles);
     if (reason)
-        am_fail(error, AM_ERROR_INPUT, module->context->module->source,
+        am_fail(error, AM_ERROR_INPUT, plan_context_file(module->context),
                 "the module trains nothing: %s (expected a step that returns updated weights and a loss; "
                 "--inference accepts any module)",
                 reason);

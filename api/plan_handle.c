@@ -279,7 +279,7 @@ AmStatus am_plan_device(const AmPlan *plan, int32_t k, AmDevice *facts, AmError 
 static AmStatus describe_parameter(AmPlanParameter *row, Arena *arena, const PlanContext *context, int32_t p,
                                    const json_t *parameter, AmError *error) {
     const IrParameter *from = &context->roles->parameters[p];
-    const IrShape *shape = &context->canonical->instructions[from->instruction].shape;
+    const IrShape *shape = &plan_context_instruction(context, from->instruction)->shape;
     const json_t *sharding = json_object_get(parameter, "sharding");
     int32_t rank = (int32_t)json_array_size(sharding);
     const char **axes = ARENA_ARRAY(arena, const char *, rank + 1);

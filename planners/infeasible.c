@@ -101,7 +101,7 @@ static json_t *copy_description(const RemedySearch *self) {
 
 /* Returns the number of bisections of a change; a search over any number of stages takes long. */
 static int32_t refinements(const RemedySearch *self) {
-    bool is_small = self->primary->canonical->instruction_count <= REFINED_WORK;
+    bool is_small = plan_context_count(self->primary) <= REFINED_WORK;
     if (!is_small || is_interrupted(self)) return 0;
     return search_spans_stages(self->scope) ? REFINEMENTS / 2 : REFINEMENTS;
 }

@@ -279,7 +279,7 @@ static AmStatus add_overrides(SearchContext *self, const Plan *plan, AmError *er
 static AmStatus climb_stages(SearchContext *self, AmError *error) {
     SearchResult *result = self->result;
     SearchBudget *budget = &self->budget;
-    int64_t most = MOST_WORK / self->primary->rules->count;
+    int64_t most = MOST_WORK / plan_context_count(self->primary);
     if (!result->plan || result->plan->stage_count == 1 || stop_wanted(&budget->stop)) return AM_OK;
     if (most < LEAST_CLIMB) return AM_OK;
     budget_set_cap(budget, budget->used + most);
@@ -336,7 +336,7 @@ AmStatus sample_search(SearchContext *self, bool *is_done, AmError *error) {
         return AM_OK;
     TRY(plan_sample_make(&sample, self->primary, error));
     if (!sample.context) return AM_OK;
-    self->most_climbed = MOST_WORK_ALONE / self->primary->rules->count + LEAST_CLIMB;
+    self->most_climbed = MOST_WORK_ALONE / plan_context_count(self->primary) + LEAST_CLIMB;
     SearchScope on_sample = *self->scope; /* whose plan is not the result */
     on_sample.skip_bound = on_sample.finishes_later = true;
     AmStatus status = AM_OK;

@@ -506,7 +506,7 @@ AmStatus search_recomputed_baseline(SearchContext *self, AmError *error) {
     if (scope->request->space.mesh && baseline_has_stages(baseline))
         return am_fail(error, AM_ERROR_USAGE, "", "--baseline %s takes no --mesh", baseline_name(baseline));
     if (ir_source_recomputes(self->primary->roles, self->primary->canonical))
-        return am_fail(error, AM_ERROR_INFEASIBLE, self->primary->module->source,
+        return am_fail(error, AM_ERROR_INFEASIBLE, plan_context_file(self->primary),
                        "--baseline %s: the source recomputes layers", baseline_name(baseline));
     for (int32_t e = 0; e < BASELINE_COUNT; e++) {
         result->baselines[e] = (BaselineResult){.seconds = NAN, .reason = "not priced beside this baseline"};
@@ -527,7 +527,7 @@ AmStatus search_recomputed_baseline(SearchContext *self, AmError *error) {
         if (is_slower) break;
     }
     if (result->plan) return AM_OK;
-    return am_fail(error, AM_ERROR_INFEASIBLE, self->primary->module->source, "--baseline %s: %s",
+    return am_fail(error, AM_ERROR_INFEASIBLE, plan_context_file(self->primary), "--baseline %s: %s",
                    baseline_name(baseline), priced->reason);
 }
 

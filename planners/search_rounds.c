@@ -239,5 +239,5 @@ AmStatus search_stages(SearchContext *self, AmError *error) {
         return AM_OK;
     }
     if (phases.refusal.code != AM_OK) return am_pass_error(AM_ERROR_INFEASIBLE, &phases.refusal, error);
-    return am_fail(error, AM_ERROR_INFEASIBLE, self->primary->module->source, BUDGET_CUT_TEXT);
+    return am_fail(error, AM_ERROR_INFEASIBLE, plan_context_file(self->primary), BUDGET_CUT_TEXT);
 }

@@ -184,7 +184,7 @@ void parameters_print(Text *text, const PlanContext *context, const char *const 
         }
         Text columns = {0}, key = {0};
         text_append(&columns, "\t%s\t", ir_role_name(parameter->role));
-        ir_shape_append(&columns, &context->canonical->instructions[parameter->instruction].shape);
+        ir_shape_append(&columns, &plan_context_instruction(context, parameter->instruction)->shape);
         if (sharding) text_append(&columns, "\t%s", sharding[p]);
         ParameterRow *row = &rows[count++];
         cut_numbers(&key, parameter->path, row->least);

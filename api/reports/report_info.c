@@ -90,7 +90,7 @@ static json_t *parameters_to_json(const PlanContext *context) {
     json_t *list = json_array();
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
         const IrParameter *parameter = &context->roles->parameters[p];
-        const IrShape *shape = &context->canonical->instructions[parameter->instruction].shape;
+        const IrShape *shape = &plan_context_instruction(context, parameter->instruction)->shape;
         json_t *dimensions = json_array();
         for (int32_t d = 0; shape->type != DTYPE_TUPLE && d < shape->rank; d++)
             json_array_append_new(dimensions, json_integer(shape->dimensions[d]));
@@ -109,7 +109,7 @@ static json_t *outputs_to_json(const PlanContext *context) {
     json_t *list = json_array();
     for (int32_t k = 0; k < context->roles->output_count; k++) {
         Text shape = {0};
-        ir_shape_append(&shape, &context->canonical->instructions[context->roles->outputs[k]].shape);
+        ir_shape_append(&shape, &plan_context_instruction(context, context->roles->outputs[k])->shape);
         json_array_append_new(list,
                               json_pack("{s:i, s:s, s:b}", "index", k, "shape", shape.data ? shape.data : "",
                                         "loss", (int)(k == context->roles->loss)));
@@ -142,7 +142,7 @@ static json_t *attention_to_json(const PlanContext *context) {
     json_t *list = json_array();
     for (int32_t r = 0; r < context->attention->count; r++) {
         const IrAttention *row = &context->attention->rows[r];
-        const IrInstruction *scores = &context->canonical->instructions[row->scores];
+        const IrInstruction *scores = plan_context_instruction(context, row->scores);
         Text shape = {0};
         ir_shape_append(&shape, &scores->shape);
         json_array_append_new(
@@ -281,7 +281,7 @@ static void print_attention(Text *text, const PlanContext *context, const char *
     text_append(&rows, "%s\tnumber\tscores\tfirst\n", title);
     for (int32_t r = 0; r < found->count; r++) {
         const IrAttention *row = &found->rows[r];
-        const IrInstruction *scores = &context->canonical->instructions[row->scores];
+        const IrInstruction *scores = plan_context_instruction(context, row->scores);
         int32_t first = 0, count = 0;
         while (!is_like(context->canonical, &found->rows[first], row)) first++;
         for (int32_t k = 0; first == r && k < found->count; k++)

@@ -27,7 +27,7 @@ static AmStatus find_mesh(const ReportCall *call, Mesh *mesh, Arena *arena, cons
 static json_t *conflict_to_json(const PlanContext *context, const Mesh *mesh,
                                 const IncrementalConflict *conflict) {
     static const char *const levels[] = {"seed", "pass_through", "any"};
-    const IrInstruction *value = &context->canonical->instructions[conflict->instruction];
+    const IrInstruction *value = plan_context_instruction(context, conflict->instruction);
     return json_pack("{s:i, s:s, s:s, s:s, s:i, s:i, s:s, s:f}", "instruction", conflict->instruction, "name",
                      value->name, "op_name", value->op_name, "axis", mesh->axes[conflict->axis].name, "kept",
                      conflict->kept, "refused", conflict->refused, "reached_by", levels[conflict->level],
@@ -56,7 +56,7 @@ static AmStatus spread_pins(const ReportCall *call, PlanStage *stage, Arena *are
             call->callbacks, AM_NOTE,
             "%d values are reached by pins of two dimensions on one axis; dearest %s, split by %d and "
             "not by %d (--json lists them)",
-            count, context->canonical->instructions[list[dearest].instruction].name, list[dearest].kept,
+            count, plan_context_instruction(context, list[dearest].instruction)->name, list[dearest].kept,
             list[dearest].refused);
     return AM_OK;
 }

@@ -152,7 +152,7 @@ static void find_leaves(const Paths *self) {
     for (int32_t n = 0; n < context->split_options->decided_count; n++) {
         int32_t i = context->split_options->decided[n];
         if (fusion_groups_is_element_wise(context->canonical, i) &&
-            ir_opcode_has(context->canonical->instructions[i].opcode, FACT_RECOMPUTABLE))
+            ir_opcode_has(plan_context_instruction(context, i)->opcode, FACT_RECOMPUTABLE))
             find_leaf(self, i);
     }
 }
@@ -167,7 +167,7 @@ static int32_t paid_value(const Paths *self, int32_t place) {
  * for them, and they wait for nothing after them. */
 static void find_paths(const Paths *self, int32_t first, int32_t last) {
     const SplitOptions *split_options = self->context->split_options;
-    int32_t count = self->context->rules->count;
+    int32_t count = plan_context_count(self->context);
     memset(self->waited_for, 0, sizeof *self->waited_for * (size_t)count);
     memset(self->waits_for, 0, sizeof *self->waits_for * (size_t)count);
     for (int32_t i = first + 1; i < count; i++)
@@ -188,7 +188,7 @@ static bool reads(const Paths *self, int32_t i, int32_t place) {
 /* Lists readers by the values that they read, in the order of the program. */
 static AmStatus list_readers(Paths *self, AmError *error) {
     const SplitOptions *split_options = self->context->split_options;
-    int32_t count = self->context->rules->count;
+    int32_t count = plan_context_count(self->context);
     self->first = ARENA_ARRAY(self->arena, int32_t, count + 2);
     self->readers = ARENA_ARRAY(self->arena, FusionReader, split_options->first_operand[count] + 1);
     if (self->arena->failed) return am_fail_memory(error, count);
@@ -285,7 +285,7 @@ static void find_groups(const Paths *self, int32_t *group) {
             if (group[source] >= 0 && !self->is_cut[k]) union_find_join(group, i, source);
             /* A conversion of its own may round the f32 sum of a value's parts. It may be in one fusion with
              * any reader, and so brings all of them together. */
-            const IrInstruction *summed = &self->context->canonical->instructions[source];
+            const IrInstruction *summed = plan_context_instruction(self->context, source);
             bool may_be_rounded =
                 dtype_is_16bit_float(summed->shape.type) &&
                 (ir_is_matrix_product(summed->opcode) || split_options->linearity[source] != LINEARITY_NONE);
@@ -300,7 +300,7 @@ static void find_groups(const Paths *self, int32_t *group) {
 /* Returns whether the instruction runs in every plan. Scalars are excluded: they may be indices
  * without readers. */
 static bool runs_always(const FusionGroups *fusion_groups, const PlanContext *context, int32_t i) {
-    return fusion_groups->group[i] >= 0 && context->canonical->instructions[i].shape.rank > 0 &&
+    return fusion_groups->group[i] >= 0 && plan_context_instruction(context, i)->shape.rank > 0 &&
            !fusion_groups_may_vanish(context, i);
 }
 

@@ -230,7 +230,7 @@ static AmStatus find_incidences(Folder *self, AmError *error) {
 static AmStatus find_colors(Folder *self, int32_t rounds, AmError *error) {
     const ShardingGraph *model = self->model;
     /* Operators by instruction, each before the tensor that it makes. */
-    int32_t keys = 2 * model->context->rules->count, next = 0;
+    int32_t keys = 2 * plan_context_count(model->context), next = 0;
     int32_t *node_of = ARENA_ARRAY(self->arena, int32_t, keys + 1);
     if (!node_of) return am_fail_memory(error, keys);
     for (int32_t k = 0; k < keys; k++) node_of[k] = -1;

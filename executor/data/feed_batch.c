@@ -167,11 +167,11 @@ static AmStatus open_tokens(Feed *feed, const FeedSource *source, const FeedFile
 }
 
 AmStatus feed_open(Feed *feed, FeedSource *source, int32_t number, AmError *error) {
-    const IrParameter *parameter = &source->context->roles->parameters[number];
+    const IrParameter *parameter = plan_context_parameter(source->context, number);
     FeedFile *file;
     const ArrayEntry *entry;
     *feed = (Feed){.parameter = parameter,
-                   .shape = &source->context->canonical->instructions[parameter->instruction].shape,
+                   .shape = &plan_context_instruction(source->context, parameter->instruction)->shape,
                    .batches = 1};
     feed->batch_bytes = ir_shape_bytes(feed->shape);
     TRY(feed_source_find(&file, &entry, source, number, error));

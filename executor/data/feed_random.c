@@ -140,7 +140,7 @@ static Draw choose_distribution(const IrParameter *parameter, const IrShape *sha
 AmStatus feed_draw(void *data, const PlanContext *context, int32_t number, uint64_t seed, AmError *error) {
     context = plan_context_source(context); /* the same values whatever the micro-batches */
     const IrParameter *parameter = &context->roles->parameters[number];
-    const IrShape *shape = &context->canonical->instructions[parameter->instruction].shape;
+    const IrShape *shape = &plan_context_instruction(context, parameter->instruction)->shape;
     Usage usage = {0};
     if (!scalar64_supports(shape->type))
         return am_fail(error, AM_ERROR_INPUT, context->canonical->source,

@@ -16,7 +16,7 @@
 enum { NAMED_AT_MOST = 5 };
 
 static const IrShape *shape_of(const FeedSource *source, int32_t k) {
-    return &source->context->canonical->instructions[source->context->roles->parameters[k].instruction].shape;
+    return plan_context_parameter_shape(source->context, k);
 }
 
 static int32_t find_parameter(const FeedSource *source, const char *name, size_t length) {
@@ -140,14 +140,14 @@ static AmStatus open_data(FeedFile *file, const FeedSource *source, const char *
             ir_shape_elements(shape) == 0)
             return am_fail(error, AM_ERROR_INPUT, file->path,
                            "holds tokens, which '%s' cannot take: expected integers of one dimension or more",
-                           source->context->roles->parameters[both[k]].path);
+                           plan_context_parameter(source->context, both[k])->path);
     }
     if (file->targets < 0 || same_shape(shape_of(source, file->inputs), shape_of(source, file->targets)))
         return AM_OK;
     return am_fail(error, AM_ERROR_INPUT, file->path,
                    "'%s' and '%s' have different shapes: expected the same",
-                   source->context->roles->parameters[file->inputs].path,
-                   source->context->roles->parameters[file->targets].path);
+                   plan_context_parameter(source->context, file->inputs)->path,
+                   plan_context_parameter(source->context, file->targets)->path);
 }
 
 /* Arrays that no parameter is named by. */
@@ -221,7 +221,7 @@ static AmStatus find_in_data(FeedFile **file, const ArrayEntry **entry, const Fe
 
 AmStatus feed_source_find(FeedFile **file, const ArrayEntry **entry, FeedSource *source, int32_t number,
                           AmError *error) {
-    const IrParameter *parameter = &source->context->roles->parameters[number];
+    const IrParameter *parameter = plan_context_parameter(source->context, number);
     const char *state = source->options->state_path;
     bool is_data = parameter->role == IR_ROLE_DATA;
     *file = NULL;

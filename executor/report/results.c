@@ -11,7 +11,7 @@
 
 static const IrShape *output_shape(const Results *results, int32_t output) {
     const PlanContext *context = results->context;
-    return &context->canonical->instructions[context->roles->outputs[output]].shape;
+    return &plan_context_instruction(context, context->roles->outputs[output])->shape;
 }
 
 static AmStatus add_watched(Results *results, int32_t output, AmError *error) {
@@ -143,7 +143,7 @@ AmStatus results_save_outputs(Results *results, AmError *error) {
         IrLayerPart part = plan_source_output(results->context, k);
         const char *name = arena_format(results->arena, "output[%d]", part.original);
         int32_t output = source->roles->outputs[part.original];
-        TRY(add_array(results, &list, array, part, &source->canonical->instructions[output].shape, name,
+        TRY(add_array(results, &list, array, part, &plan_context_instruction(source, output)->shape, name,
                       error));
     }
     if (results->arena->failed) return am_fail_memory(error, roles->output_count * 16);
@@ -165,11 +165,11 @@ AmStatus results_save_state(Results *results, const Feeds *feeds, AmError *error
     for (int32_t k = 0; k < roles->parameter_count && status == AM_OK; k++) {
         IrLayerPart part = plan_source_parameter(results->context, k);
         const IrParameter *named = &source->roles->parameters[part.original];
-        const IrShape *shape = &source->canonical->instructions[named->instruction].shape;
+        const IrShape *shape = &plan_context_instruction(source, named->instruction)->shape;
         if (named->role == IR_ROLE_DATA || feeds_has_batches(feeds, k)) continue;
         GatheredArray *array = &arrays[gathered++];
         const IrParameter *own = &roles->parameters[k];
-        const IrShape *own_shape = &results->context->canonical->instructions[own->instruction].shape;
+        const IrShape *own_shape = &plan_context_instruction(results->context, own->instruction)->shape;
         status = gathered_open(array, &results->owner, own_shape, true, k, error);
         for (int32_t r = 0; status == AM_OK && r < results->owner.rank_count; r++) gathered_take(array, r);
         if (status == AM_OK) status = gathered_gather(array, error);

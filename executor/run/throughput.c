@@ -6,7 +6,7 @@ void throughput_of_batch(const PlanContext *context, int64_t *examples, int64_t 
     *examples = *tokens = 0;
     for (int32_t k = 0; k < roles->parameter_count; k++) {
         const IrParameter *parameter = &roles->parameters[k];
-        const IrShape *shape = &context->canonical->instructions[parameter->instruction].shape;
+        const IrShape *shape = &plan_context_instruction(context, parameter->instruction)->shape;
         if (parameter->role != IR_ROLE_DATA || shape->rank == 0) continue;
         if (*examples == 0) *examples = shape->dimensions[0];
         int64_t elements = ir_shape_elements(shape);

@@ -34,7 +34,7 @@ struct Validation {
 };
 
 static const IrShape *output_shape(const Validation *self, int32_t output) {
-    return &self->module->canonical->instructions[self->module->roles->outputs[output]].shape;
+    return &plan_context_instruction(self->module, self->module->roles->outputs[output])->shape;
 }
 
 /* Outputs of one number that are no parameter's new value. */
@@ -88,8 +88,8 @@ static AmStatus match_parameters(Validation *self, AmError *error) {
     for (int32_t k = 0; k < count; k++) {
         int32_t source = self->sources[k];
         if (source < 0) continue;
-        const IrParameter *parameter = &self->training->roles->parameters[source];
-        const IrShape *shape = &self->training->canonical->instructions[parameter->instruction].shape;
+        const IrParameter *parameter = plan_context_parameter(self->training, source);
+        const IrShape *shape = &plan_context_instruction(self->training, parameter->instruction)->shape;
         TRY(gathered_open(&self->arrays[k], &self->owner, shape, true, source, error));
     }
     return AM_OK;

@@ -48,7 +48,7 @@ int32_t validation_common_words(const char *a, const char *b) {
 }
 
 static const IrShape *shape_of(const PlanContext *context, int32_t parameter) {
-    return &context->canonical->instructions[context->roles->parameters[parameter].instruction].shape;
+    return plan_context_parameter_shape(context, parameter);
 }
 
 /* Returns the similarity of the path with that of parameter k of the training; 0: no common word. */

@@ -21,7 +21,7 @@ typedef struct Emitter {
 } Emitter;
 
 bool recompute_covers(const PlanContext *primary, int32_t i) {
-    const IrInstruction *instruction = &primary->canonical->instructions[i];
+    const IrInstruction *instruction = plan_context_instruction(primary, i);
     if (primary->roles->phases[i] != IR_PHASE_FORWARD || instruction->shape.type == DTYPE_TUPLE) return false;
     switch (instruction->opcode) {
     case IR_PARAMETER:

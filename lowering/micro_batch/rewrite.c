@@ -68,7 +68,7 @@ static AmStatus make_rewrite(MicroBatchRewrite **rewrite, Arena *arena, const Pl
     int32_t *first_state = ARENA_ARRAY(arena, int32_t, count + 1);
     if (arena->failed) return am_fail_memory(error, count);
     for (int32_t i = 0; i < count; i++) {
-        int32_t leaves = rules_leaf_count(&primary->canonical->instructions[i].shape);
+        int32_t leaves = rules_leaf_count(&plan_context_instruction(primary, i)->shape);
         first_state[i] = states;
         if (__builtin_add_overflow(states, leaves > 0 ? leaves : 1, &states))
             return am_fail_memory(error, INT32_MAX);
@@ -316,7 +316,7 @@ static AmStatus derive(PlanContext *self, const bool *is_copy, const StopSignal 
         int32_t own = class->number, original = self->original[own];
         class->number = -1;
         bool is_taken = classes_find(classes, false, original, class->dimension) >= 0;
-        class->number = is_taken ? self->primary->rules->count + own : original;
+        class->number = is_taken ? plan_context_count(self->primary) + own : original;
     }
     return AM_OK;
 }

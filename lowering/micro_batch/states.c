@@ -321,7 +321,7 @@ static AmStatus find_states_of(MicroBatchRewrite *self, int32_t computation, AmE
 
 static const IrShape *data_shape(const PlanContext *context, int32_t p) {
     const IrParameter *parameter = &context->roles->parameters[p];
-    const IrShape *shape = &context->canonical->instructions[parameter->instruction].shape;
+    const IrShape *shape = &plan_context_instruction(context, parameter->instruction)->shape;
     return parameter->role == IR_ROLE_DATA && shape->type != DTYPE_TUPLE ? shape : NULL;
 }
 
@@ -391,7 +391,7 @@ int32_t micro_batches_numbers(int32_t numbers[MICRO_BATCHES_MOST_NUMBERS], const
 /* Returns the dimension of a data input that has the batch class, or the first one where that has no name;
  * -1: none of this size. */
 static int32_t batch_dimension(const PlanContext *context, int32_t instruction, int32_t class, int64_t size) {
-    const IrShape *shape = &context->canonical->instructions[instruction].shape;
+    const IrShape *shape = &plan_context_instruction(context, instruction)->shape;
     for (int32_t d = 0; d < shape->rank; d++) {
         bool is_batch =
             class >= 0 ? classes_of(context->classes, context->rules, instruction, d) == class : d == 0;

@@ -171,7 +171,7 @@ static int compare_named(const void *left, const void *right) {
 }
 
 static void append_kind(Text *text, const PlanContext *context, int32_t instruction) {
-    const IrInstruction *named = &context->canonical->instructions[instruction];
+    const IrInstruction *named = plan_context_instruction(context, instruction);
     text_append(text, "%s %s ", ir_phase_name(context->roles->phases[instruction]), named->opcode_name);
     ir_shape_append(text, &named->shape);
 }
@@ -232,7 +232,8 @@ void instruction_names_append(Text *text, const InstructionNames *names, int32_t
     int32_t anchor = names->anchor[instruction];
     append_kind(text, names->context, instruction);
     text_append(text, " %d/%d", names->place[instruction], names->group[instruction]);
-    if (anchor >= 0) text_append(text, ANCHOR_WORD "%s", names->context->roles->parameters[anchor].path);
+    if (anchor >= 0)
+        text_append(text, ANCHOR_WORD "%s", plan_context_parameter(names->context, anchor)->path);
 }
 
 int32_t instruction_names_find(const InstructionNames *names, const ParameterKeys *keys, const char *name) {
@@ -257,7 +258,7 @@ int32_t instruction_names_at_or_after(const InstructionNames *names, int32_t pla
     const PlanContext *context = names->context;
     for (int32_t i = place; i < names->count; i++)
         if (context->roles->phases[i] == IR_PHASE_FORWARD &&
-            is_arithmetic(&context->canonical->instructions[i]))
+            is_arithmetic(plan_context_instruction(context, i)))
             return i;
     return -1;
 }

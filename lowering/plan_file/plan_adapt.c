@@ -269,7 +269,7 @@ void plan_append_difference(Text *text, const json_t *root, const PlanContext *p
         for (; left_out < unused.count && unused.rows[left_out][0] == here; left_out++) here++;
         const IrParameter *parameter = here < roles->parameter_count ? &roles->parameters[here++] : NULL;
         /* A module without metadata has no paths. */
-        bool has_path = parameter && primary->canonical->instructions[parameter->instruction].op_name[0];
+        bool has_path = parameter && plan_context_instruction(primary, parameter->instruction)->op_name[0];
         if (!path || (parameter && (!has_path || strcmp(path, parameter->path) == 0))) continue;
         text_append(text, "; parameter %zu is %.200s in the plan, %.200s here", k, path,
                     parameter ? parameter->path : "missing");

@@ -49,7 +49,7 @@ static AmStatus refuse_plan(const Carrier *self, const char *format, ...) {
     va_end(arguments);
     return am_fail(self->error, AM_ERROR_INPUT, self->file,
                    "the plan is of another form of this model (%s) and does not apply: %s",
-                   self->context->module->source, text);
+                   plan_context_file(self->context), text);
 }
 
 static int compare_numbers(const void *left, const void *right) {
@@ -139,14 +139,14 @@ static AmStatus add_class(const Carrier *self, CarriedEntries *entries, json_t *
                           int64_t dimension) {
     const Classes *classes = self->context->classes;
     const char *kind = json_string_value(json_object_get(entry, "kind"));
-    int32_t k = 0, rank = self->context->canonical->instructions[instruction].shape.rank;
+    int32_t k = 0, rank = plan_context_instruction(self->context, instruction)->shape.rank;
     while (kind && k < PLAN_ENTRY_KINDS - 1 && strcmp(kind, plan_entry_kind_name((PlanEntryKind)k)) != 0) k++;
     int32_t found = dimension >= 0 && dimension < rank
                         ? classes_of(classes, self->context->rules, instruction, (int32_t)dimension)
                         : -1;
     if (found < 0)
         return refuse_plan(self, "dimension %lld of %s cannot be split", (long long)dimension,
-                           self->context->canonical->instructions[instruction].name);
+                           plan_context_instruction(self->context, instruction)->name);
     bool *taken = &entries->taken[k * classes->count + found];
     if (*taken) return AM_OK;
     *taken = true;
@@ -169,7 +169,7 @@ static AmStatus carry_parameter(Carrier *self, CarriedEntries *entries, json_t *
     int32_t single = parameter_keys_find(&self->keys, path);
     if (single >= 0) {
         int32_t instruction = roles->parameters[single].instruction;
-        if (self->context->canonical->instructions[instruction].shape.rank == rank)
+        if (plan_context_instruction(self->context, instruction)->shape.rank == rank)
             return add_class(self, entries, entry, instruction, dimension);
     }
     int32_t count = parameter_keys_layers(&self->keys, &self->arena, &layers, path);
@@ -303,7 +303,7 @@ static AmStatus carry(Carrier *self, json_t *root, const json_t *names, bool is_
     json_object_del(root, "parameters");
     json_object_del(root, "decisions");
     json_object_set_new(module, "sha256", json_string(self->context->sha256));
-    json_object_set_new(module, "instructions", json_integer(self->context->canonical->instruction_count));
+    json_object_set_new(module, "instructions", json_integer(plan_context_count(self->context)));
     return AM_OK;
 }
 

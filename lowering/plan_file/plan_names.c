@@ -36,7 +36,7 @@ AmStatus plan_names_hash_parameters(char hex[65], Arena *arena, const PlanContex
         const IrParameter *parameter = &roles->parameters[p];
         line.length = 0;
         text_append(&line, "%s ", ir_role_name(parameter->role));
-        ir_shape_append(&line, &context->canonical->instructions[parameter->instruction].shape);
+        ir_shape_append(&line, &plan_context_instruction(context, parameter->instruction)->shape);
         lines[p] = line.failed ? NULL : arena_copy_string(arena, line.data);
     }
     bool has_failed = line.failed || arena->failed;
@@ -98,9 +98,9 @@ static void add_instruction(const NameWriter *self, const json_t *value) {
     if (self->layers == primary && number < self->names.count)
         add_row(self, self->instructions, number, (int32_t)number);
     if (!self->origins) return;
-    const IrInstruction *named = &primary->canonical->instructions[number];
+    const IrInstruction *named = plan_context_instruction(primary, number);
     for (int32_t i = 0; i < self->names.count; i++) {
-        const IrInstruction *made = &self->layers->canonical->instructions[i];
+        const IrInstruction *made = plan_context_instruction(self->layers, i);
         if (self->origins[i] == number && made->opcode == named->opcode &&
             ir_shape_equal(&made->shape, &named->shape))
             add_row(self, self->instructions, number, i);

@@ -79,8 +79,8 @@ const IrInstruction *plan_class_instruction(const PlanContext *context, const Di
     int32_t index =
         class->named_by_parameter ? context->roles->parameters[class->number].instruction : class->number;
     if (!class->named_by_parameter && context->primary)
-        return &context->primary->canonical->instructions[index % context->primary->rules->count];
-    return &context->canonical->instructions[index];
+        return plan_context_instruction(context->primary, index % plan_context_count(context->primary));
+    return plan_context_instruction(context, index);
 }
 
 json_t *plan_sharding_to_json(const Mesh *mesh, SbpState state, const IrShape *shape) {
@@ -112,7 +112,7 @@ AmStatus plan_parameters_to_json(json_t **parameters, const Plan *plan, const Pl
         int32_t part = ranks.map ? ranks.map->owner[p] : 0, s = part % plan->stage_count;
         json_t *sharding = plan_sharding_to_json(
             &plan->stages[s].mesh, ranks.assignments[part]->stored[parameter->instruction],
-            &context->canonical->instructions[parameter->instruction].shape);
+            &plan_context_instruction(context, parameter->instruction)->shape);
         json_array_append_new(list, json_pack("{s:i, s:o, s:i, s:o?}", "number", p, "path",
                                               plan_string_to_json(parameter->path), "stage", s, "sharding",
                                               sharding));

@@ -180,7 +180,7 @@ static AmStatus read_override(const PlanReader *self, PlanOverride *override, js
     TRY(json_only_keys(object, keys, self->source, where, self->error));
     TRY(read_instruction(self, &instruction, object, where));
     const FactorRule *rule = &self->context->rules->rules[instruction];
-    const IrShape *shape = &self->context->canonical->instructions[instruction].shape;
+    const IrShape *shape = &plan_context_instruction(self->context, instruction)->shape;
     json_t *factors = json_object_get(object, "factor"), *states = json_object_get(object, "states"),
            *pinned = json_object_get(object, "pinned");
     *override = (PlanOverride){(int32_t)instruction, .has_factors = factors, .has_states = states,
@@ -229,10 +229,10 @@ static AmStatus check_once(const PlanReader *self, bool *seen, int32_t instructi
 static AmStatus read_reshard(const PlanReader *self, PlanStage *stage, json_t *list, const char *where) {
     static const char *const keys[] = {"instruction", "place", NULL};
     stage->reshard_count = (int32_t)json_array_size(list);
-    if (stage->reshard_count > self->context->rules->count)
+    if (stage->reshard_count > plan_context_count(self->context))
         return plan_reader_refuse(self, where, "more reshards than the module has instructions");
     stage->reshard = ARENA_ARRAY(self->arena, PlanReshard, stage->reshard_count + 1);
-    bool *seen = ARENA_ARRAY(self->arena, bool, self->context->rules->count + 1);
+    bool *seen = ARENA_ARRAY(self->arena, bool, plan_context_count(self->context) + 1);
     if (!stage->reshard || !seen) return am_fail_memory(self->error, stage->reshard_count);
     for (int32_t k = 0; k < stage->reshard_count; k++) {
         json_t *object = json_array_get(list, (size_t)k);
@@ -333,11 +333,11 @@ static AmStatus read_stage(const PlanReader *self, PlanStage *stage, json_t *obj
     TRY(read_devices(self, stage, devices, plan_reader_place(self, "%s.devices", where, 0)));
     TRY(read_axis_priorities(self, stage, lists, plan_reader_place(self, "%s.axis_priorities", where, 0)));
     TRY(read_reshard(self, stage, reshard, where));
-    bool *seen = ARENA_ARRAY(self->arena, bool, self->context->rules->count + 1);
+    bool *seen = ARENA_ARRAY(self->arena, bool, plan_context_count(self->context) + 1);
     stage->override_count = (int32_t)json_array_size(overrides);
     stage->overrides = ARENA_ARRAY(self->arena, PlanOverride, stage->override_count + 1);
     if (!stage->overrides || !seen) return am_fail_memory(self->error, stage->override_count);
-    if (stage->override_count > self->context->rules->count)
+    if (stage->override_count > plan_context_count(self->context))
         return plan_reader_refuse(self, where, "more overrides than the module has instructions");
     for (int32_t k = 0; k < stage->override_count; k++) {
         const char *at = plan_reader_place(self, "%s.overrides[%d]", where, k);

@@ -641,7 +641,7 @@ AmStatus plan_lower(Program **program, Arena *arena, const PlanContext *context,
 
 AmStatus plan_lower_stage(Program **program, Arena *arena, const AssignedStages *all, int32_t stage,
                           int32_t device, AmError *error) {
-    int32_t count = all->context->rules->count;
+    int32_t count = plan_context_count(all->context);
     Arena scratch = {0};
     LoweredStages stages = {.context = all->context,
                             .map = all->map,

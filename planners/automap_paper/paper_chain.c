@@ -30,7 +30,7 @@ static void find_weights(PaperChainBuilder *self) {
         if (!plan_context_in_forward(self->context, i)) continue;
         for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++) {
             const IrInstruction *operand =
-                &self->context->canonical->instructions[split_options->operands[k]];
+                plan_context_instruction(self->context, split_options->operands[k]);
             if (operand->opcode == IR_PARAMETER && split_options->operands[k] < self->count)
                 self->weight_place[operand->attributes->parameter_number] = i;
         }
@@ -44,7 +44,7 @@ static void find_places(PaperChainBuilder *self) {
     const IrRoles *roles = self->context->roles;
     const Rules *rules = self->context->rules;
     for (int32_t i = 0; i < self->count; i++) {
-        const IrInstruction *instruction = &self->context->canonical->instructions[i];
+        const IrInstruction *instruction = plan_context_instruction(self->context, i);
         self->place[i] = plan_context_in_forward(self->context, i) ? i : -1;
         if (instruction->opcode == IR_PARAMETER)
             self->place[i] = self->weight_place[instruction->attributes->parameter_number];
@@ -53,7 +53,7 @@ static void find_places(PaperChainBuilder *self) {
         for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++) {
             int32_t operand = split_options->operands[k], place = self->place[operand];
             bool is_given = plan_context_in_forward(self->context, operand) ||
-                            self->context->canonical->instructions[operand].opcode == IR_PARAMETER;
+                            plan_context_instruction(self->context, operand)->opcode == IR_PARAMETER;
             /* Constants shared by several layers have no place. */
             if (place < 0 || rules->is_free[operand] || rules->on_demand[operand]) continue;
             if (is_given && place > last) last = place;
@@ -96,7 +96,7 @@ static AmStatus add_seconds(PaperChainBuilder *self, Arena *scratch, AmError *er
     TRY(problem_create(&problem, self->context, self->cluster, &mesh, devices, &settings, error));
     AmStatus status = AM_OK;
     if (parts > 1 && !baseline_batch(problem, 0, &axis_plan))
-        status = am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source,
+        status = am_fail(error, AM_ERROR_INFEASIBLE, plan_context_file(self->context),
                          "no pipeline: no data input has a batch dimension");
     if (status == AM_OK) problem_stage(problem, &axis_plan, scratch, stage);
     problem_free(problem);
@@ -115,7 +115,7 @@ static void add_accumulation(PaperChainBuilder *self) {
     const IrRoles *roles = self->context->roles;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         const IrShape *shape =
-            &self->context->canonical->instructions[roles->parameters[p].instruction].shape;
+            &plan_context_instruction(self->context, roles->parameters[p].instruction)->shape;
         if (roles->parameters[p].role != IR_ROLE_WEIGHT || self->weight_place[p] < 0) continue;
         const OperatorWork work = {.flops = (double)ir_shape_elements(shape),
                                    .bytes = (double)ir_shape_bytes(shape),
@@ -155,7 +155,7 @@ static void add_bytes(PaperChainBuilder *self, int32_t *last_use) {
 /* ---- pivots ---- */
 
 static bool is_product(const PaperChainBuilder *self, int32_t i) {
-    IrOpcode opcode = self->context->canonical->instructions[i].opcode;
+    IrOpcode opcode = plan_context_instruction(self->context, i)->opcode;
     return plan_context_in_forward(self->context, i) && (ir_is_product(opcode) || opcode == IR_WHILE);
 }
 
@@ -172,7 +172,7 @@ static AmStatus find_pivots(PaperChainBuilder *self, Arena *scratch, AmError *er
     double all = 0, state = 0;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         const IrShape *shape =
-            &self->context->canonical->instructions[roles->parameters[p].instruction].shape;
+            &plan_context_instruction(self->context, roles->parameters[p].instruction)->shape;
         if (roles->parameters[p].role == IR_ROLE_OPTIMIZER) state += (double)ir_shape_bytes(shape);
         if (roles->parameters[p].role != IR_ROLE_WEIGHT || self->weight_place[p] < 0) continue;
         bytes[self->weight_place[p]] += (double)ir_shape_bytes(shape);
@@ -201,7 +201,7 @@ static AmStatus find_pivots(PaperChainBuilder *self, Arena *scratch, AmError *er
     }
     chain->end = at;
     if (products > 1) return AM_OK;
-    return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source,
+    return am_fail(error, AM_ERROR_INFEASIBLE, plan_context_file(self->context),
                    "too few forward operators for a pipeline");
 }
 
@@ -249,7 +249,7 @@ void paper_chain_layers(const char **before, const char **after, const PlanConte
     for (int32_t i = 0; i < context->rules->entry_count && !*after; i++) {
         if (!split_options->live[i] || context->roles->phases[i] != IR_PHASE_FORWARD) continue;
         for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++) {
-            const IrInstruction *operand = &context->canonical->instructions[split_options->operands[k]];
+            const IrInstruction *operand = plan_context_instruction(context, split_options->operands[k]);
             if (operand->opcode != IR_PARAMETER) continue;
             const IrParameter *parameter = &context->roles->parameters[operand->attributes->parameter_number];
             if (parameter->role != IR_ROLE_WEIGHT) continue;

@@ -50,8 +50,8 @@ static bool must_split(const PartitionState *self, int32_t d) {
 
 /* Returns the rank of a weight or data input; 0 for other values. */
 static int32_t rank_of(const PartitionState *self, int32_t parameter, IrRole role) {
-    const IrParameter *entry = &self->context->roles->parameters[parameter];
-    const IrShape *shape = &self->context->canonical->instructions[entry->instruction].shape;
+    const IrParameter *entry = plan_context_parameter(self->context, parameter);
+    const IrShape *shape = &plan_context_instruction(self->context, entry->instruction)->shape;
     return entry->role == role && shape->type != DTYPE_TUPLE ? shape->rank : 0;
 }
 

@@ -76,7 +76,7 @@ static AmStatus append_batch(PlanAxisPriority *priority, const PaperSearch *self
     int32_t capacity = 0;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         const IrShape *shape =
-            &self->primary->canonical->instructions[roles->parameters[p].instruction].shape;
+            &plan_context_instruction(self->primary, roles->parameters[p].instruction)->shape;
         if (roles->parameters[p].role == IR_ROLE_DATA && shape->type != DTYPE_TUPLE && shape->rank > 0)
             TRY(append_class(priority, &capacity, self, (LinkageMember){p, 0}, error));
     }
@@ -128,7 +128,7 @@ static AmStatus search_partition(PaperSearch *self, AmError *error) {
     if (!partition->has_best && self->report->learning.end == PAPER_INTERRUPTED)
         return am_fail(error, AM_INTERRUPTED, "", "interrupted before there was a strategy");
     if (!partition->has_best)
-        return am_fail(error, AM_ERROR_INFEASIBLE, self->primary->module->source,
+        return am_fail(error, AM_ERROR_INFEASIBLE, plan_context_file(self->primary),
                        "all %lld episodes ended in a conflict", (long long)partition->conflicts);
     double start = clock_seconds();
     search_describe_plan(plan, self->primary, self->cluster, scope);
@@ -173,7 +173,7 @@ static AmStatus report_cuts(PaperSearch *self, const PaperPipeline *pipeline, Am
         return am_fail_memory(error, (int64_t)sizeof *report->pipeline.cuts * report->pipeline.cut_count);
     for (int32_t k = 0; k < report->pipeline.cut_count; k++) {
         const PaperPivot *pivot = &chain->pivots[pipeline->best[k].pivot];
-        const IrInstruction *instruction = &self->primary->canonical->instructions[pivot->instruction];
+        const IrInstruction *instruction = plan_context_instruction(self->primary, pivot->instruction);
         PaperCutReport *cut = &report->pipeline.cuts[k];
         *cut = (PaperCutReport){.instruction = pivot->instruction,
                                 .device = pipeline->best[k].device,

@@ -45,7 +45,7 @@ static int32_t class_of_member(const PlanContext *context, const LinkageMember *
     int32_t class = classes_of(context->classes, context->rules, instruction, d);
     if (d == member->dimension) return class;
     const ClassBlocks *inside = classes_in_blocks(
-        context->classes, class, context->canonical->instructions[instruction].shape.dimensions[d]);
+        context->classes, class, plan_context_instruction(context, instruction)->shape.dimensions[d]);
     return inside ? inside->class_index : -1;
 }
 
@@ -70,7 +70,7 @@ static AmStatus choose_strictly(StrictChoice *choice, const StageProblem *proble
             int32_t class_set = class < 0 ? -1 : class_set_of_class(problem, class);
             if (class_set < 0 || !problem_can_split(problem, class_set, axis)) continue;
             choice->chosen[class_set] = true;
-            choice->elements += ir_shape_elements(&context->canonical->instructions[instruction].shape);
+            choice->elements += ir_shape_elements(&plan_context_instruction(context, instruction)->shape);
         }
     }
     arena_free(&arena);
@@ -104,7 +104,7 @@ AmStatus baseline_megatron(const StageProblem *problem, int32_t axis, AxisPlan *
     if (!strict->is_known) {
         StrictTasks tasks = {.problem = problem, .axis = axis};
         const int32_t count = problem->constraints.is_even ? 1 : 2;
-        parallel_for(count, problem->context->rules->count < LEAST_IN_PARALLEL, strict_task, &tasks);
+        parallel_for(count, plan_context_count(problem->context) < LEAST_IN_PARALLEL, strict_task, &tasks);
         for (int32_t k = 0; k < count; k++) TRY(am_pass_error(tasks.status[k], &tasks.error[k], error));
         /* Heads or a vocabulary whose number does not divide, and fused projections, are split too. */
         bool is_any_larger = tasks.choices[1].elements > tasks.choices[0].elements;
@@ -143,7 +143,7 @@ bool baseline_sequence(const StageProblem *problem, int32_t axis, AxisPlan *axis
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
         int32_t instruction = context->roles->parameters[p].instruction;
         if (context->roles->parameters[p].role != IR_ROLE_DATA) continue;
-        if (context->canonical->instructions[instruction].shape.rank < 2) continue;
+        if (plan_context_instruction(context, instruction)->shape.rank < 2) continue;
         int32_t class = classes_of(context->classes, context->rules, instruction, 1);
         int32_t class_set = class < 0 ? -1 : class_set_of_class(problem, class);
         if (class_set < 0 || !problem_can_split(problem, class_set, axis)) continue;

@@ -120,7 +120,7 @@ static AmStatus add_modules(Finder *self, const Layer *layer, uint32_t modules) 
     else if (modules & (LAYER_MLP | LAYER_NORMS) && !has_mlp) lacks = "MLP after its attention";
     else if (modules & LAYER_NORMS && !add_norms(self, layer)) lacks = "norm before attention and MLP";
     if (lacks)
-        return am_fail(self->error, AM_ERROR_INFEASIBLE, self->primary->module->source,
+        return am_fail(self->error, AM_ERROR_INFEASIBLE, plan_context_file(self->primary),
                        "selective recomputation: the layer from %s on has no %s",
                        layer_first_weight(self->primary, layer->first), lacks);
     if (modules & LAYER_CORE_ATTENTION) {

@@ -30,7 +30,7 @@ bool layer_path_is_same(const LayerPath *a, const LayerPath *b) {
 
 int32_t layer_first_operator(const PlanContext *primary, int32_t instruction) {
     for (int32_t i = instruction; i < primary->rules->entry_count; i++)
-        if (plan_context_in_forward(primary, i) && primary->canonical->instructions[i].op_name[0] &&
+        if (plan_context_in_forward(primary, i) && plan_context_instruction(primary, i)->op_name[0] &&
             !primary->rules->on_demand[i])
             return i;
     return -1;
@@ -50,7 +50,7 @@ static const char *operand_weight(const PlanContext *primary, int32_t operand) {
 }
 
 const char *layer_weight_of(const PlanContext *primary, int32_t instruction) {
-    const IrInstruction *at = &primary->canonical->instructions[instruction];
+    const IrInstruction *at = plan_context_instruction(primary, instruction);
     const char *path = "";
     if (!plan_context_in_forward(primary, instruction) || at->operand_count < 2) return path;
     for (int32_t o = 0; o < at->operand_count && !path[0]; o++)

@@ -122,7 +122,7 @@ static void allow_default(SearchScope *part, const DeviceSearch *self) {
     int64_t left = budget_left(&self->budget) - self->reserved, size = 0;
     if (!self->budget.has_cap) return;
     if (!search_spans_stages(part))
-        size = search_evaluations_for(part->searcher, self->primary->canonical->instruction_count);
+        size = search_evaluations_for(part->searcher, plan_context_count(self->primary));
     part->limits.evaluations = size > 0 && size < left ? size : left;
     part->ends_at_default = true;
 }
@@ -142,7 +142,7 @@ static bool is_first_cut(const DeviceSearch *self) {
     if (!self->budget.has_cap) return false;
     if (search_spans_stages(scope)) return self->result->is_cut;
     return scope->limits.evaluations <=
-           search_evaluations_for(scope->searcher, self->primary->canonical->instruction_count);
+           search_evaluations_for(scope->searcher, plan_context_count(self->primary));
 }
 
 /* Searches a choice, whose cluster is `part`, with at most `evaluations` (0: the default budget). */

@@ -44,7 +44,7 @@ static void add_tensor(Explainer *self, const StageCollectives *of, int32_t step
     const ProgramInstruction *instruction = cost->executed.instruction;
     const ProgramValue *result_value = tensor_of(program, instruction, k);
     const Mesh *mesh = &self->plan->stages[of->stage].mesh;
-    const IrInstruction *origin = &self->context->canonical->instructions[result_value->origin];
+    const IrInstruction *origin = plan_context_instruction(self->context, result_value->origin);
     const char *kind = program_collective_name(cost->kind);
     const char *axes = axes_text(self, mesh, cost->axes);
     const ProgramValue *operand = &program->values[instruction->operands[k]];

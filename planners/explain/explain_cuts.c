@@ -24,8 +24,8 @@ static void name_place(const Explainer *self, int32_t instruction, const char **
     int32_t first = layer_first_operator(self->primary, instruction);
     *op_name = *source = "";
     if (first < 0) return;
-    *op_name = self->primary->canonical->instructions[first].op_name;
-    *source = explain_source(self->arena, &self->primary->canonical->instructions[first]);
+    *op_name = plan_context_instruction(self->primary, first)->op_name;
+    *source = explain_source(self->arena, plan_context_instruction(self->primary, first));
 }
 
 static void add_total(TransferTotal *total, const TransferTotal *more) {
@@ -105,7 +105,7 @@ const char *explain_sharding(Arena *arena, const Mesh *mesh, SbpState state, int
 static AmStatus write_sharding(const char **sharding, const Explainer *self, int32_t part, int32_t origin) {
     *sharding = "";
     if (origin < 0) return AM_OK;
-    const IrShape *shape = &self->context->canonical->instructions[origin].shape;
+    const IrShape *shape = &plan_context_instruction(self->context, origin)->shape;
     if (shape->type == DTYPE_TUPLE) return AM_OK;
     *sharding = explain_sharding(self->arena, &self->ranks.parts->stages[part].mesh,
                                  self->ranks.assignments[part]->stored[origin], shape->rank);
@@ -121,7 +121,7 @@ AmStatus explain_cuts(Explainer *self) {
     for (int32_t k = 0; k < simulation->value_count; k++) {
         const SimulatedTransfer *value = &simulation->values[k];
         const IrInstruction *origin =
-            value->origin >= 0 ? &self->context->canonical->instructions[value->origin] : NULL;
+            value->origin >= 0 ? plan_context_instruction(self->context, value->origin) : NULL;
         ExplainedTransfer row = {.sender = value->sender,
                                  .receiver = value->receiver,
                                  .op_name = origin ? explain_name(origin) : "",

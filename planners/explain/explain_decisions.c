@@ -59,7 +59,7 @@ static bool name_by_weight(const Explainer *self, ExplainedDecision *decision) {
     const StageMap *map = self->ranks.map;
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
         const IrParameter *parameter = &context->roles->parameters[p];
-        const IrShape *shape = &context->canonical->instructions[parameter->instruction].shape;
+        const IrShape *shape = &plan_context_instruction(context, parameter->instruction)->shape;
         if (parameter->role != IR_ROLE_WEIGHT || shape->type == DTYPE_TUPLE) continue;
         if (map && map->owner[p] % self->plan->stage_count != decision->stage) continue;
         for (int32_t d = 0; d < shape->rank; d++) {

@@ -78,8 +78,8 @@ static void describe_axis(const Lister *self, const Alike *alike, int32_t axis, 
 /* ---- rows ---- */
 
 static bool is_same(const Explainer *self, const PlanOverride *a, const PlanOverride *b) {
-    const IrInstruction *x = &self->context->canonical->instructions[a->instruction];
-    const IrInstruction *y = &self->context->canonical->instructions[b->instruction];
+    const IrInstruction *x = plan_context_instruction(self->context, a->instruction);
+    const IrInstruction *y = plan_context_instruction(self->context, b->instruction);
     if (a->has_factors != b->has_factors || a->has_states != b->has_states || a->is_pinned != b->is_pinned)
         return false;
     if (a->has_factors && memcmp(a->factors, b->factors, sizeof a->factors) != 0) return false;
@@ -92,7 +92,7 @@ static bool is_same(const Explainer *self, const PlanOverride *a, const PlanOver
 static void add_row(const Lister *self, const Alike *alike) {
     Explanation *result = self->explainer->result;
     const IrInstruction *first =
-        &self->explainer->context->canonical->instructions[alike->first->instruction];
+        plan_context_instruction(self->explainer->context, alike->first->instruction);
     const Mesh *mesh = &self->explainer->plan->stages[alike->stage].mesh;
     Text shape = {0}, how = {0}, instead = {0};
     ExplainedOverride row = {.stage = alike->stage,

@@ -195,7 +195,7 @@ static const char search_script[] =
 static void append_parameter(Text *rows, const json_t *row, const PlanContext *context) {
     int32_t number = (int32_t)json_integer_value(json_object_get(row, "number"));
     const IrParameter *parameter = &context->roles->parameters[number];
-    const IrShape *shape = &context->canonical->instructions[parameter->instruction].shape;
+    const IrShape *shape = &plan_context_instruction(context, parameter->instruction)->shape;
     append_cell(rows, json_string_value(json_object_get(row, "path")), '\t');
     text_append(rows, "%s\t", ir_role_name(parameter->role));
     ir_shape_append(rows, shape);

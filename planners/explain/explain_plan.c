@@ -85,7 +85,7 @@ static void simulate_change(void *user, int32_t k) {
 }
 
 int32_t explain_most_changes(const Explainer *self) {
-    int64_t most = INSTRUCTIONS_TIMES_CHANGES / self->context->canonical->instruction_count;
+    int64_t most = INSTRUCTIONS_TIMES_CHANGES / plan_context_count(self->context);
     if (most < LEAST_CHANGES) most = LEAST_CHANGES;
     if (most > MOST_CHANGES) most = MOST_CHANGES;
     return self->changes.count < most ? self->changes.count : (int32_t)most;

@@ -49,7 +49,7 @@ static void name_operators(const Explainer *self, const PlanStage *of, Explained
     stage->first_op = stage->last_op = "";
     for (int32_t r = 0; r < of->range_count; r++)
         for (int32_t i = of->ranges[r][0]; i < of->ranges[r][1]; i++) {
-            const IrInstruction *instruction = &primary->canonical->instructions[i];
+            const IrInstruction *instruction = plan_context_instruction(primary, i);
             if (!plan_context_in_forward(primary, i)) continue;
             if (!instruction->op_name[0] || primary->rules->on_demand[i]) continue;
             if (!stage->first_op[0]) stage->first_op = instruction->op_name;
@@ -111,7 +111,7 @@ AmStatus explain_stages(Explainer *self) {
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         if (roles->parameters[p].role != IR_ROLE_WEIGHT) continue;
         const IrShape *shape =
-            &self->context->canonical->instructions[roles->parameters[p].instruction].shape;
+            &plan_context_instruction(self->context, roles->parameters[p].instruction)->shape;
         for (int32_t s = 0; s < result->stages.count; s++)
             if (owns(self, s, p)) result->stages.of[s].weight_bytes += ir_shape_bytes(shape);
         total += (double)ir_shape_bytes(shape);

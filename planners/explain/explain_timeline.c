@@ -105,7 +105,7 @@ static ExplainedWork work_of_origin(const Explainer *self, int32_t origin) {
                                           [IR_PHASE_BACKWARD] = EXPLAINED_BACKWARD,
                                           [IR_PHASE_OPTIMIZER] = EXPLAINED_UPDATE,
                                           [IR_PHASE_OTHER] = EXPLAINED_FORWARD};
-    if (origin < 0 || origin >= self->context->rules->count) return EXPLAINED_UPDATE;
+    if (origin < 0 || origin >= plan_context_count(self->context)) return EXPLAINED_UPDATE;
     if (self->context->rules->is_free[origin]) return EXPLAINED_OTHER;
     return works[self->context->roles->phases[origin]];
 }
@@ -129,7 +129,7 @@ static ExplainedWork work_of(const Explainer *self, const ExecutedStep *executed
     const ProgramInstruction *instruction = executed->instruction;
     int32_t step = executed->step;
     bool is_shard = instruction && instruction->origin >= 0 &&
-                    self->context->canonical->instructions[instruction->origin].opcode == IR_PARAMETER;
+                    plan_context_instruction(self->context, instruction->origin)->opcode == IR_PARAMETER;
     if (instruction && !is_shard) return work_of_origin(self, instruction->origin);
     while (is_shard && ++step < program->execution.step_count)
         if (reads(program, &program->execution.steps[step], instruction->first_result)) break;

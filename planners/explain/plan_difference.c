@@ -363,7 +363,7 @@ static AmStatus add_parameters(Differ *self) {
         layer_name_add(self->arena, &groups[k].name, path.number);
         result->parameters[k].count++;
         result->parameters[k].bytes +=
-            ir_shape_bytes(&self->context->canonical->instructions[parameter->instruction].shape);
+            ir_shape_bytes(&plan_context_instruction(self->context, parameter->instruction)->shape);
         result->parameter_total++;
     }
     for (int32_t k = 0; k < self->result->parameter_count; k++) {

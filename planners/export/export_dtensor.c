@@ -56,12 +56,12 @@ static AmStatus add_parameters(json_t *parameters, const PlanRanks *ranks, int32
         if (ranks->map && ranks->map->owner[p] != part) continue;
         TRY(placements_to_json(&placements, &assignment->stage->mesh,
                                assignment->stored[parameter->instruction],
-                               &context->canonical->instructions[parameter->instruction], error));
+                               plan_context_instruction(context, parameter->instruction), error));
         json_t *row =
             json_pack("{s:i, s:o, s:s, s:o}", "number", p, "path", plan_string_to_json(parameter->path),
                       "role", ir_role_name(parameter->role), "placements", placements);
         if (parameter->role == IR_ROLE_DATA) { /* a loss can be traced before it has a batch */
-            const IrShape *shape = &context->canonical->instructions[parameter->instruction].shape;
+            const IrShape *shape = &plan_context_instruction(context, parameter->instruction)->shape;
             json_t *sizes = json_array();
             for (int32_t d = 0; d < shape->rank; d++)
                 json_array_append_new(sizes, json_integer(shape->dimensions[d]));
@@ -79,7 +79,7 @@ static AmStatus add_parameters(json_t *parameters, const PlanRanks *ranks, int32
 /* Returns the operator and source at an instruction of the module as read. */
 static json_t *place_to_json(const PlanContext *primary, int32_t instruction) {
     int32_t named = layer_first_operator(primary, instruction);
-    const IrInstruction *at = named >= 0 ? &primary->canonical->instructions[named] : NULL;
+    const IrInstruction *at = named >= 0 ? plan_context_instruction(primary, named) : NULL;
     return json_pack("{s:i, s:o, s:o, s:o}", "instruction", instruction, "op_name",
                      plan_string_to_json(at ? at->op_name : ""), "source",
                      at ? plan_source_to_json(at) : json_string(""), "weight",
@@ -111,7 +111,7 @@ static AmStatus add_pinned(json_t *rows, const PlanContext *context, const PlanS
         const PlanOverride *override = &stage->overrides[k];
         int32_t value = override->is_pinned ? plan_number_of(context, override->instruction) : -1;
         if (value < 0 || value >= primary->rules->entry_count) continue;
-        const IrInstruction *instruction = &primary->canonical->instructions[value];
+        const IrInstruction *instruction = plan_context_instruction(primary, value);
         json_t *placements, *last = json_array_get(rows, json_array_size(rows) - 1);
         if (!instruction->op_name[0])
             return am_fail(error, AM_ERROR_INFEASIBLE, "",

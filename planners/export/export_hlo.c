@@ -17,7 +17,7 @@ static AmStatus choose_constraints(bool *is_constrained, const PlanContext *cont
                                    const SbpState *states, AmError *error) {
     const Rules *rules = context->rules;
     for (int32_t i = 0; i < rules->count; i++) {
-        const IrInstruction *instruction = &context->canonical->instructions[i];
+        const IrInstruction *instruction = plan_context_instruction(context, i);
         bool is_array = instruction->shape.type != DTYPE_TUPLE && instruction->shape.rank > 0;
         if (!context->split_options->live[i] || rules->on_demand[i] || !is_array) continue;
         if (rules->rules[i].result_count == 0 || rules->alias[i] != i) continue;
@@ -37,8 +37,8 @@ static AmStatus unfuse(SbpState **states, bool **is_constrained, Arena *arena, c
     if (arena->failed) return am_fail_memory(error, count);
     for (int32_t i = fused->rules->count - 1; i >= 0; i--) {
         int32_t own = fused->original[i];
-        const IrInstruction *instruction = &fused->unfused->canonical->instructions[own];
-        bool is_same = ir_shape_equal(&fused->canonical->instructions[i].shape, &instruction->shape);
+        const IrInstruction *instruction = plan_context_instruction(fused->unfused, own);
+        bool is_same = ir_shape_equal(&plan_context_instruction(fused, i)->shape, &instruction->shape);
         if (!is_same || fused->rules->rules[i].result_count == 0) continue;
         moved[own] = (*states)[i];
         constrained[own] = (*is_constrained)[i];

@@ -62,7 +62,7 @@ static AmStatus add_rows(json_t *parameters, json_t *outputs, const PlanContext 
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         int32_t i = roles->parameters[p].instruction;
         json_t *spec;
-        TRY(spec_to_json(&spec, mesh, assignment->stored[i], &context->canonical->instructions[i], error));
+        TRY(spec_to_json(&spec, mesh, assignment->stored[i], plan_context_instruction(context, i), error));
         const IrParameter *parameter = &roles->parameters[p];
         json_array_append_new(
             parameters,
@@ -73,7 +73,7 @@ static AmStatus add_rows(json_t *parameters, json_t *outputs, const PlanContext 
     for (int32_t k = 0; k < roles->output_count; k++) {
         int32_t i = target_output_source(context, k);
         json_t *spec;
-        TRY(spec_to_json(&spec, mesh, assignment->stored[i], &context->canonical->instructions[i], error));
+        TRY(spec_to_json(&spec, mesh, assignment->stored[i], plan_context_instruction(context, i), error));
         json_array_append_new(outputs, json_pack("{s:i, s:o}", "index", k, "spec", spec));
     }
     return AM_OK;
@@ -82,7 +82,7 @@ static AmStatus add_rows(json_t *parameters, json_t *outputs, const PlanContext 
 /* Returns whether an instruction is the result of the primitive that it is named after: XLA gives a broadcast
  * of an operand the name of its user. */
 static bool is_result(const PlanContext *primary, int32_t i) {
-    const IrInstruction *instruction = &primary->canonical->instructions[i];
+    const IrInstruction *instruction = plan_context_instruction(primary, i);
     return primary->split_options->live[i] && primitive_of(instruction)[0] &&
            (instruction->opcode != IR_BROADCAST ||
             strcmp(primitive_of(instruction), "broadcast_in_dim") == 0);
@@ -93,7 +93,7 @@ static bool is_result(const PlanContext *primary, int32_t i) {
  * shards of unequal size. */
 static AmStatus add_constraint(json_t *rows, const PlanContext *primary, const Mesh *mesh, SbpState state,
                                int32_t value, AmError *error) {
-    const IrInstruction *instruction = &primary->canonical->instructions[value];
+    const IrInstruction *instruction = plan_context_instruction(primary, value);
     const char *name = primitive_of(instruction);
     int32_t count = 0, number = 0;
     json_t *spec;
@@ -103,7 +103,7 @@ static AmStatus add_constraint(json_t *rows, const PlanContext *primary, const M
         if (sbp_is_partial(state.axis[axis])) return AM_OK;
     if (target_check_even(TARGET_JAX, mesh, state, instruction, &uneven) != AM_OK) return AM_OK;
     for (int32_t i = 0; i < primary->rules->entry_count; i++) {
-        const IrInstruction *other = &primary->canonical->instructions[i];
+        const IrInstruction *other = plan_context_instruction(primary, i);
         bool is_alike = is_result(primary, i) && strcmp(primitive_of(other), name) == 0 &&
                         ir_shape_equal(&other->shape, &instruction->shape);
         if (i == value) number = count;
@@ -210,7 +210,7 @@ static AmStatus add_parameters(json_t *rows, const PlanRanks *ranks, const int32
         const Assignment *assignment = ranks->assignments[part];
         json_t *spec;
         TRY(spec_to_json(&spec, &assignment->stage->mesh, assignment->stored[parameter->instruction],
-                         &context->canonical->instructions[parameter->instruction], error));
+                         plan_context_instruction(context, parameter->instruction), error));
         IrLayerPart source = plan_source_parameter(context, p);
         int32_t output = parameter->output;
         if (output >= 0) output = plan_source_output(context, output).original;
@@ -273,7 +273,7 @@ static PrimitiveGroup *find_group(PrimitiveGroups *groups, Arena *arena, const I
 /* Returns whether an instruction is a forward operator that rows number among those of its primitive and
  * shape. */
 static bool is_numbered(const PlanContext *primary, int32_t i) {
-    const IrInstruction *instruction = &primary->canonical->instructions[i];
+    const IrInstruction *instruction = plan_context_instruction(primary, i);
     return primary->roles->phases[i] == IR_PHASE_FORWARD && primary->split_options->live[i] &&
            !stages_is_transparent(primary, i) && primitive_of(instruction)[0] &&
            instruction->shape.type != DTYPE_TUPLE;
@@ -290,7 +290,7 @@ static AmStatus recomputed_to_json(json_t **rows, Arena *arena, const PlanContex
     if (recompute->range_count == 0) return AM_OK;
     TRY(recompute_ranges(range_of, arena, primary, recompute, error));
     for (int32_t i = 0; i < primary->rules->entry_count; i++) {
-        const IrInstruction *instruction = &primary->canonical->instructions[i];
+        const IrInstruction *instruction = plan_context_instruction(primary, i);
         if (!is_numbered(primary, i)) continue;
         PrimitiveGroup *group = find_group(&groups, arena, instruction);
         if (!group) return am_fail_memory(error, groups.capacity);
@@ -327,13 +327,13 @@ static AmStatus add_placed(json_t *rows, Arena *arena, const PlanContext *primar
         for (int32_t k = options->first_operand[i]; k < options->first_operand[i + 1]; k++)
             if (last[options->operands[k]] > last[i]) last[i] = last[options->operands[k]];
         if (!is_numbered(primary, i)) continue;
-        PrimitiveGroup *group = find_group(&groups, arena, &primary->canonical->instructions[i]);
+        PrimitiveGroup *group = find_group(&groups, arena, plan_context_instruction(primary, i));
         if (!group) return am_fail_memory(error, groups.capacity);
         number[i] = group->count++;
     }
     for (int32_t i = 0; i < count; i++) {
         if (!is_numbered(primary, i) || !seeds.held[i] || stage_last(seeds.held[i]) <= last[i]) continue;
-        const PrimitiveGroup *group = find_group(&groups, arena, &primary->canonical->instructions[i]);
+        const PrimitiveGroup *group = find_group(&groups, arena, plan_context_instruction(primary, i));
         json_array_append_new(rows,
                               json_pack("[s, o, i, i, i]", group->name, dimensions_to_json(group->shape),
                                         group->count, number[i], stage_last(seeds.held[i])));

@@ -26,7 +26,7 @@ static AmStatus find_stack(const TrainerReader *self, LayerPath *stack) {
         if (path.number <= 0 || (has_stack && layer_path_is_same(stack, &path))) continue;
         if (has_stack)
             return am_fail(
-                self->error, AM_ERROR_INFEASIBLE, self->context->module->source,
+                self->error, AM_ERROR_INFEASIBLE, plan_context_file(self->context),
                 "%s count the layers of one stack, and the module has %.*s and %.*s; --format torch "
                 "can hold its stages",
                 self->row->form, stack->end, stack->path, path.end, path.path);
@@ -35,7 +35,7 @@ static AmStatus find_stack(const TrainerReader *self, LayerPath *stack) {
     }
     if (has_stack) return AM_OK;
     return am_fail(
-        self->error, AM_ERROR_INFEASIBLE, self->context->module->source,
+        self->error, AM_ERROR_INFEASIBLE, plan_context_file(self->context),
         "%s count layers, and no paths of weights do (as in layer[0], layer[1]); --format torch can "
         "hold its stages",
         self->row->form);
@@ -144,7 +144,7 @@ static AmStatus check_source_recomputation(TrainerReader *self, int32_t ranges) 
     const PlanContext *primary = plan_context_primary(self->context);
     int64_t products = 0, again = 0;
     for (int32_t i = 0; i < primary->canonical->instruction_count; i++) {
-        if (!ir_is_matrix_product(primary->canonical->instructions[i].opcode)) continue;
+        if (!ir_is_matrix_product(plan_context_instruction(primary, i)->opcode)) continue;
         products += primary->roles->phases[i] == IR_PHASE_FORWARD;
         again += primary->roles->phases[i] == IR_PHASE_RECOMPUTED;
     }
@@ -154,7 +154,7 @@ static AmStatus check_source_recomputation(TrainerReader *self, int32_t ranges) 
                        "%s recomputes layers once, and both the module and the plan do; " TRAINER_REMEDY,
                        self->row->trainer, self->row->name);
     if (2 * again < products)
-        return am_fail(self->error, AM_ERROR_INFEASIBLE, self->context->module->source,
+        return am_fail(self->error, AM_ERROR_INFEASIBLE, plan_context_file(self->context),
                        "%s recomputes whole layers, and the module repeats %lld of %lld products "
                        "(jax.checkpoint with a policy)",
                        self->row->trainer, (long long)again, (long long)products);

@@ -193,7 +193,7 @@ static AmStatus check_weights(const TrainerReader *self) {
             self->ranks.assignments[self->ranks.map ? self->ranks.map->owner[p] : 0];
         AmError why = {0};
         if (target_check_even(self->target, &assignment->stage->mesh, assignment->stored[weight->instruction],
-                              &self->context->canonical->instructions[weight->instruction], &why) != AM_OK)
+                              plan_context_instruction(self->context, weight->instruction), &why) != AM_OK)
             return am_fail(
                 self->error, AM_ERROR_INFEASIBLE, "",
                 "%s's tensor degree divides heads and widths, and %d does not divide those of %s; search "

@@ -54,7 +54,7 @@ static AmStatus add_use(Mover *self, int32_t instruction, const char *path) {
         if (other.number == own.number && layer_path_is_same(&other, &own)) break;
     }
     if (layer < 0 && self->layer_count == MOST_LAYERS)
-        return am_fail(self->error, AM_ERROR_INFEASIBLE, self->primary->module->source,
+        return am_fail(self->error, AM_ERROR_INFEASIBLE, plan_context_file(self->primary),
                        "it has over %d layers", MOST_LAYERS);
     ARENA_RESERVE(self->arena, self->layers, self->layer_count, self->layer_capacity);
     ARENA_RESERVE(self->arena, self->uses, self->use_count, self->use_capacity);
@@ -92,7 +92,7 @@ static AmStatus list_cuts(Mover *self) {
     qsort(self->cuts, (size_t)self->cut_count, sizeof *self->cuts, compare_integers);
     if (self->cut_count <= self->place_count) return AM_OK;
     return am_fail(
-        self->error, AM_ERROR_INFEASIBLE, self->primary->module->source,
+        self->error, AM_ERROR_INFEASIBLE, plan_context_file(self->primary),
         "the plan has %d cut%s, and only %d can lie between layers (which paths of weights tell, as "
         "layer[0] and layer[1])",
         self->cut_count, self->cut_count == 1 ? "" : "s", self->place_count);
@@ -145,7 +145,7 @@ static AmStatus match_evenly(Mover *self) {
             for (int32_t c = 0; c < cuts; c++) self->chosen[c] = self->places[first + c * step];
         }
     if (cuts == 0 || least < INFINITY) return AM_OK;
-    return am_fail(self->error, AM_ERROR_INFEASIBLE, self->primary->module->source,
+    return am_fail(self->error, AM_ERROR_INFEASIBLE, plan_context_file(self->primary),
                    "%d layers cannot be dealt to %d chunks evenly", places + 1, cuts + 1);
 }
 

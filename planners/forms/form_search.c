@@ -223,7 +223,7 @@ static bool may_offload(const FormSearch *self) {
     const Cluster *cluster = self->cluster;
     bool has_state = false, has_hosts = true;
     for (int32_t p = 0; p < self->primary->roles->parameter_count; p++)
-        has_state |= self->primary->roles->parameters[p].role == IR_ROLE_OPTIMIZER;
+        has_state |= plan_context_parameter(self->primary, p)->role == IR_ROLE_OPTIMIZER;
     for (int32_t s = 0; s < cluster->server_count; s++)
         has_hosts &=
             cluster->servers[s].host_bytes_per_second > 0 && cluster->servers[s].host_memory_bytes > 0;

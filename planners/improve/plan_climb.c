@@ -70,7 +70,7 @@ enum { LARGE = 30000 };
 AmStatus plan_climb_list(ClimbBase *base, const Plan *plan, const PlanClimb *self, Arena *arena,
                          AmError *error) {
     const SearchRequest *request = self->request;
-    bool is_large = self->budget.has_cap && self->primary->rules->count > LARGE;
+    bool is_large = self->budget.has_cap && plan_context_count(self->primary) > LARGE;
     *base = (ClimbBase){.arena = arena};
     bool recomputes = false; /* changes of recomputation are read from the plan's document */
     for (int32_t k = 0; k < plan->stage_count; k++) recomputes |= plan->stages[k].recompute.range_count > 0;

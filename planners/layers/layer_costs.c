@@ -93,7 +93,7 @@ static AmStatus cut_units(LayerCosts *self, AmError *error) {
     self->units.count = found + 1;
     self->units.cuts[self->units.count] = work.count;
     if (found > 0) return AM_OK;
-    return am_fail(error, AM_ERROR_INFEASIBLE, self->context->module->source,
+    return am_fail(error, AM_ERROR_INFEASIBLE, plan_context_file(self->context),
                    "too few forward operators for a pipeline");
 }
 
@@ -468,7 +468,7 @@ static AmStatus pin_table(const LayerCosts *self, LayerTable *table, StageProble
                        .device_count = table->tensor};
     int32_t parameters = self->context->roles->parameter_count;
     bool *fails = ARENA_ARRAY(scratch, bool, parameters + 1);
-    bool *value_fails = ARENA_ARRAY(scratch, bool, self->context->rules->count + 1);
+    bool *value_fails = ARENA_ARRAY(scratch, bool, plan_context_count(self->context) + 1);
     const PinSet set = {.pins = self->pins.pins,
                         .count = self->pins.count,
                         .is_even = problem->constraints.is_even,
@@ -479,7 +479,7 @@ static AmStatus pin_table(const LayerCosts *self, LayerTable *table, StageProble
     TRY(pins_on_mesh(&problem->pins, scratch, self->context, &mesh, &set, error));
     for (int32_t p = 0; p < parameters; p++)
         if (fails[p]) table->fails[self->units.map->owner[p]] = true;
-    for (int32_t i = 0; i < self->context->rules->count; i++)
+    for (int32_t i = 0; i < plan_context_count(self->context); i++)
         if (value_fails[i] && unit_of(self, i) >= 0) table->fails[unit_of(self, i)] = true;
     return AM_OK;
 }

@@ -40,7 +40,7 @@ static AmStatus price_first(PipelineCandidates *self, AmError *error) {
         {.tensor = 1, .storage = 3},
         {.tensor = cluster->servers[0].device_count, .splits_sequence = true, .storage = 3}};
     bool is_wanted = self->plans.scope->micro_batches <= 1 &&
-                     self->plans.primary->rules->count > SOON_ENOUGH &&
+                     plan_context_count(self->plans.primary) > SOON_ENOUGH &&
                      pipeline_evaluations_left(self) >= LEAST_LEFT;
     for (int32_t k = 0; k < 2 && is_wanted && !self->best; k++) {
         PipelineCandidate *candidate = ARENA_ARRAY(self->plans.arena, PipelineCandidate, 1);
@@ -359,7 +359,7 @@ static AmStatus fail_pinned_stages(const PipelineCandidates *self, const Propaga
 /* Fails because no plan with the fixed degrees was found. */
 static AmStatus fail_degrees(const PipelineCandidates *self, AmError *error) {
     const Degrees *degrees = &self->plans.request->constraints.degrees;
-    const char *source = self->plans.primary->module->source;
+    const char *source = plan_context_file(self->plans.primary);
     char text[DEGREES_TEXT_BYTES];
     const SearchScope *scope = self->plans.scope;
     const PropagationPin *last;
@@ -410,7 +410,7 @@ static AmStatus search_candidates(PipelineCandidates *self, SearchResult *result
     if (placement_free_stage(constraints->pins, constraints->pin_count) >= 0)
         return fail_degrees(self, error);
     if (self->refusal.code != AM_OK && self->budget.is_cut && constraints->pin_count > 0)
-        return am_fail(error, AM_ERROR_INFEASIBLE, self->plans.primary->module->source,
+        return am_fail(error, AM_ERROR_INFEASIBLE, plan_context_file(self->plans.primary),
                        "no plan with the pins was priced within the limit (expected more --evaluations or "
                        "--seconds); the first one: %s",
                        self->refusal.text);
@@ -419,7 +419,7 @@ static AmStatus search_candidates(PipelineCandidates *self, SearchResult *result
     const MicroBatchSettings rewriting = search_micro_batching(scope->request, scope->micro_batches);
     if (rewriting.micro_batches > 1) TRY(plan_context_for(&context, self->plans.primary, &rewriting, error));
     if (!degrees_are_free(&constraints->degrees)) return fail_degrees(self, error);
-    return am_fail(error, AM_ERROR_INFEASIBLE, self->plans.primary->module->source,
+    return am_fail(error, AM_ERROR_INFEASIBLE, plan_context_file(self->plans.primary),
                    self->budget.is_cut ? BUDGET_CUT_TEXT : "no hybrid plan fits by the tables of its layers");
 }
 

@@ -10,8 +10,8 @@
 static bool has_narrow_scores(const PlanContext *context) {
     const IrAttentions *found = context->attention;
     for (int32_t r = 0; r < found->count; r++) {
-        const IrInstruction *scores = &context->canonical->instructions[found->rows[r].scores];
-        Dtype type = context->canonical->instructions[scores->operands[0]].shape.type;
+        const IrInstruction *scores = plan_context_instruction(context, found->rows[r].scores);
+        Dtype type = plan_context_instruction(context, scores->operands[0])->shape.type;
         if (!found->rows[r].reason && type != DTYPE_F16 && type != DTYPE_BF16) return false;
     }
     return true;

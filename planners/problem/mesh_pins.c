@@ -19,7 +19,7 @@ static bool is_so(const Mesh *mesh, SbpState stored, SbpState pinned) {
 
 /* Excludes every dimension of a parameter from the class sets. */
 static void exclude_parameter(MeshPins *result, const PlanContext *context, int32_t instruction) {
-    for (int32_t d = 0; d < context->canonical->instructions[instruction].shape.rank; d++) {
+    for (int32_t d = 0; d < plan_context_instruction(context, instruction)->shape.rank; d++) {
         int32_t class_index = classes_of(context->classes, context->rules, instruction, d);
         if (class_index >= 0) result->is_pinned[class_index] = true;
     }
@@ -142,7 +142,7 @@ static AmStatus check_values(const PinnedValue *values, int32_t count, const Pla
                              AmError *error) {
     for (int32_t k = 0; k < count; k++) {
         int32_t i = values[k].instruction;
-        const IrInstruction *instruction = &context->canonical->instructions[i];
+        const IrInstruction *instruction = plan_context_instruction(context, i);
         char label[PIN_LABEL_BYTES];
         bool is_pinned = assignment->pinned && assignment->pinned[i];
         if (is_computed && !is_computed[i]) continue;

@@ -136,7 +136,7 @@ static AmStatus place_scope(Placement *self, Arena *arena, const PlanContext *co
     if (pin_kind(pin) == PIN_DEVICES) TRY(read_devices(&devices, arena, self->cluster, pin, error));
     TRY(scopes_find_operators(is_in, &found, arena, context, pin->pattern, error));
     for (int32_t i = 0; i < self->count; i++)
-        if (is_in[i]) TRY(place_operator(self, pin, devices, i, &context->canonical->instructions[i], error));
+        if (is_in[i]) TRY(place_operator(self, pin, devices, i, plan_context_instruction(context, i), error));
     if (found > 0 || pin_kind(pin) == PIN_REPLICATE || pin_kind(pin) == PIN_SPLIT) return AM_OK;
     char label[PIN_LABEL_BYTES];
     Text nearest = {0};
@@ -163,7 +163,7 @@ static AmStatus check_device_counts(const Placement *self, const PlanContext *co
         if (!number || !self->on_devices[i]) continue;
         for (int32_t d = 0; d < cluster->device_count; d++) allowed += self->devices[i][d];
         if (allowed < pin_number(number))
-            return fail_pair(self->on_devices[i], number, &context->canonical->instructions[i],
+            return fail_pair(self->on_devices[i], number, plan_context_instruction(context, i),
                              "has fewer devices than it needs", error);
     }
     return AM_OK;
@@ -193,7 +193,7 @@ AmStatus placement_find(const Placement **placement, Arena *arena, const PlanCon
         const PropagationPin *pin = self->on_stage[i];
         if (!pin) continue;
         if (last && pin_number(pin) < pin_number(last))
-            return fail_pair(last, pin, &context->canonical->instructions[i],
+            return fail_pair(last, pin, plan_context_instruction(context, i),
                              "follows operators of the later stage", error);
         last = pin;
     }

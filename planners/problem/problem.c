@@ -72,8 +72,8 @@ static AmStatus find_class_sets(StageProblem *self, PlanSpace space, AmError *er
     const IrModule *module = self->context->canonical;
     double weights = 0, flops = 1; /* elements of all weights */
     for (int32_t k = 0; k < self->context->roles->parameter_count; k++) {
-        int32_t instruction = self->context->roles->parameters[k].instruction;
-        if (self->context->roles->parameters[k].role != IR_ROLE_WEIGHT) continue;
+        int32_t instruction = plan_context_parameter(self->context, k)->instruction;
+        if (plan_context_parameter(self->context, k)->role != IR_ROLE_WEIGHT) continue;
         weights += (double)ir_shape_elements(&module->instructions[instruction].shape) *
                    ir_layers_of(module, instruction);
     }
@@ -322,7 +322,7 @@ static void keep_best(StageProblem *self, const AxisPlan *axis_plan, const PlanP
 
 /* Lists that differ only in entries or order without effect come to the same. */
 uint64_t problem_assignment_key(const StageProblem *self, const Assignment *assignment) {
-    size_t count = (size_t)self->context->rules->count;
+    size_t count = (size_t)plan_context_count(self->context);
     uint64_t key = hash_bytes(assignment->factor, count * MESH_MAX_AXES, 1);
     key = hash_bytes(assignment->stored, count * sizeof *assignment->stored, key);
     key = hash_bytes(assignment->regathered, count * sizeof *assignment->regathered, key);
@@ -529,7 +529,7 @@ AmStatus problem_price_batch(StageProblem *self, const AxisPlan *axis_plans, int
         batch->evaluations[batch->count++].axis_plan = axis_plans[k];
     }
     /* A thread takes longer to start than a small module to be priced. */
-    int32_t threads = self->context->rules->count < WORTH_THREADS ? 1 : 0;
+    int32_t threads = plan_context_count(self->context) < WORTH_THREADS ? 1 : 0;
     parallel_for(batch->count, threads, evaluate_one, batch);
     for (int32_t k = 0; k < batch->count && status == AM_OK; k++)
         status = keep_price(self, &batch->evaluations[k], error);

@@ -22,7 +22,7 @@ typedef struct ValueFinder {
 } ValueFinder;
 
 static const char *name_of(const PlanContext *context, int32_t instruction) {
-    const IrInstruction *of = &context->canonical->instructions[instruction];
+    const IrInstruction *of = plan_context_instruction(context, instruction);
     return of->op_name[0] ? of->op_name : of->name;
 }
 
@@ -42,7 +42,7 @@ static bool is_broadcast(const IrModule *module, const IrInstruction *instructio
 
 /* Returns whether the instruction computes an array of so many dimensions that plans store. */
 static bool is_stored(const PlanContext *context, int32_t i, int32_t rank) {
-    const IrInstruction *instruction = &context->canonical->instructions[i];
+    const IrInstruction *instruction = plan_context_instruction(context, i);
     const Rules *rules = context->rules;
     return !is_broadcast(context->canonical, instruction) && instruction->shape.type != DTYPE_TUPLE &&
            instruction->shape.rank == rank && rules->alias[i] == i && rules->rules[i].result_count > 0 &&
@@ -57,14 +57,14 @@ static bool is_of_attention(const ValueFinder *self, const PropagationPin *pin) 
     scopes_find_named(is_in, unfused, pin->pattern);
     for (int32_t i = 0; i < unfused->rules->count; i++)
         if (unfused->roles->phases[i] == IR_PHASE_FORWARD &&
-            (is_in[i] || strcmp(unfused->canonical->instructions[i].name, pin->pattern) == 0))
+            (is_in[i] || strcmp(plan_context_instruction(unfused, i)->name, pin->pattern) == 0))
             return true;
     return false;
 }
 
 /* Returns whether the pattern names the forward operator k of the module as read. */
 static bool is_named(const ValueFinder *self, const PropagationPin *pin, const bool *is_in, int32_t k) {
-    const IrInstruction *instruction = &self->primary->canonical->instructions[k];
+    const IrInstruction *instruction = plan_context_instruction(self->primary, k);
     bool has_name = is_in[k] || strcmp(instruction->name, pin->pattern) == 0;
     return has_name && self->primary->roles->phases[k] == IR_PHASE_FORWARD &&
            instruction->opcode != IR_PARAMETER;
@@ -76,7 +76,7 @@ static AmStatus fail_rank(const ValueFinder *self, const PropagationPin *pin, co
     char label[PIN_LABEL_BYTES], list[4 * (IR_MAX_RANK + 1) + 1] = "";
     for (int32_t r = 0; r <= IR_MAX_RANK; r++) {
         bool has_rank = false;
-        for (int32_t k = 0; k < self->primary->rules->count && !has_rank; k++) {
+        for (int32_t k = 0; k < plan_context_count(self->primary) && !has_rank; k++) {
             int32_t i = is_named(self, pin, is_in, k) ? plan_instruction_of(self->context, k) : -1;
             has_rank = i >= 0 && is_stored(self->context, i, r);
         }
@@ -96,7 +96,7 @@ static AmStatus fail_name(const ValueFinder *self, const PropagationPin *pin, Am
     if (!names) return am_fail_memory(error, primary->rules->count);
     for (int32_t k = 0; k < primary->rules->count; k++)
         if (primary->roles->phases[k] == IR_PHASE_FORWARD)
-            names[k] = primary->canonical->instructions[k].name;
+            names[k] = plan_context_instruction(primary, k)->name;
     suggest_hint(hint, pin->pattern, names, (size_t)primary->rules->count);
     return am_fail(error, pin_error(pin), pin_file(pin),
                    "%s: no forward operator has the name, op_name, weight or source line \"%s\"%s",
@@ -107,7 +107,8 @@ static AmStatus fail_unmatched(const ValueFinder *self, const PropagationPin *pi
                                int32_t rank, AmError *error) {
     char label[PIN_LABEL_BYTES];
     bool has_operators = false;
-    for (int32_t k = 0; k < self->primary->rules->count; k++) has_operators |= is_named(self, pin, is_in, k);
+    for (int32_t k = 0; k < plan_context_count(self->primary); k++)
+        has_operators |= is_named(self, pin, is_in, k);
     if (!has_operators && is_of_attention(self, pin))
         return am_fail(error, AM_ERROR_INFEASIBLE, "", "%s: fused attention has no such value",
                        pin_label(label, pin));
@@ -171,7 +172,7 @@ AmStatus value_pins_find(PinnedValue **values, int32_t *count, Arena *arena, con
 
 AmStatus value_pin_check(const PinnedValue *value, const PlanContext *context, const Mesh *mesh, bool is_even,
                          AmError *error) {
-    const IrInstruction *instruction = &context->canonical->instructions[value->instruction];
+    const IrInstruction *instruction = plan_context_instruction(context, value->instruction);
     const IrShape *shape = &instruction->shape;
     const char *name = name_of(context, value->instruction);
     char label[PIN_LABEL_BYTES];

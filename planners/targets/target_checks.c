@@ -33,7 +33,7 @@ AmStatus target_check_pools(Target target, const PlanContext *context, const Sbp
     if (!target_row(target)->has_plain_pools) return AM_OK;
     const Rules *rules = context->rules;
     for (int32_t i = 0; i < rules->count; i++) {
-        const IrInstruction *pool = &context->canonical->instructions[i];
+        const IrInstruction *pool = plan_context_instruction(context, i);
         if (pool->opcode != IR_SELECT_AND_SCATTER || !context->split_options->live[i]) continue;
         const FactorRule *rule = &rules->rules[i];
         if (rule->operand_count < 1) continue;

@@ -38,8 +38,8 @@ SbpState split_state(const Rules *rules, const Mesh *mesh, int32_t i, Split spli
 
 SbpState split_operand_state(const Assignment *assignment, const PlanContext *context, int32_t i, int32_t k) {
     const FactorRule *rule = &context->rules->rules[i];
-    int32_t operand = context->canonical->instructions[i].operands[k];
-    bool is_array = context->canonical->instructions[operand].shape.type != DTYPE_TUPLE;
+    int32_t operand = plan_context_instruction(context, i)->operands[k];
+    bool is_array = plan_context_instruction(context, operand)->shape.type != DTYPE_TUPLE;
     if (!is_array || k >= rule->operand_count) return (SbpState){.axis = {0}};
     return split_state(context->rules, &assignment->stage->mesh, i, split_of(assignment, i), k);
 }

@@ -20,7 +20,7 @@ static bool splits_elsewhere(SbpState state, int32_t axis, Sbp sbp) {
 }
 
 static bool may_follow_users(const Assignment *assignment, const PlanContext *context, int32_t i) {
-    const IrInstruction *instruction = &context->canonical->instructions[i];
+    const IrInstruction *instruction = plan_context_instruction(context, i);
     const PlanStage *stage = assignment->stage;
     if (instruction->operand_count == 0 || instruction->opcode == IR_GET_TUPLE_ELEMENT) return false;
     if (context->rules->rules[i].result_count != 1 || instruction->shape.type == DTYPE_TUPLE) return false;

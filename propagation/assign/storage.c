@@ -48,7 +48,7 @@ static int32_t dimension_for(const Storage *self, const PlanEntry *entry, int32_
                              bool evenly) {
     const PlanContext *context = self->context;
     int32_t instruction = context->roles->parameters[parameter].instruction, best = -1;
-    const IrShape *shape = &context->canonical->instructions[instruction].shape;
+    const IrShape *shape = &plan_context_instruction(context, instruction)->shape;
     SbpState state = self->assignment->stored[instruction];
     bool best_is_joint = false;
     if (shape->type == DTYPE_TUPLE || state.axis[axis] != SBP_B) return -1;
@@ -107,7 +107,7 @@ AmStatus storage_begin(Storage *self, Arena *arena, const PlanContext *context, 
 static int32_t kept_dimension(const Storage *self, PlanEntryKind kind, int32_t i, int32_t axis) {
     const StorageRoles *roles = self->roles;
     int32_t dimension = *split_of(self, kind, axis, roles->weight[i]);
-    const IrShape *shape = split_options_array_shape(&self->context->canonical->instructions[i]);
+    const IrShape *shape = split_options_array_shape(plan_context_instruction(self->context, i));
     if (dimension < 0 || shape->type == DTYPE_TUPLE) return -1;
     for (int32_t d = 0; d < shape->rank; d++)
         if (roles->dimension[roles->first[i] + d] == dimension) return d;
@@ -130,7 +130,7 @@ void storage_keep(const Storage *self, int32_t i, int32_t axis) {
     if (d < 0 && role == STORAGE_GRADIENT && !self->roles->is_added_up[i])
         d = kept_dimension(self, PLAN_OPTIMIZER, i, axis);
     if (d < 0) return;
-    int64_t size = split_options_array_shape(&self->context->canonical->instructions[i])->dimensions[d];
+    int64_t size = split_options_array_shape(plan_context_instruction(self->context, i))->dimensions[d];
     if (size < (int64_t)sbp_ways(mesh, *state, d) * mesh->axes[axis].size) return;
     sbp_set_split(state, axis, d, sbp_cut(mesh, *state, axis, d, size, 1, size));
 }
@@ -182,7 +182,7 @@ static void choose_factor(const Storage *self, int32_t i, int32_t axis) {
     if (!find_kept(self, i, axis, &slot, &source)) return;
     SbpState kept = self->assignment->stored[source];
     int32_t d = sbp_dimension(kept.axis[axis]);
-    int64_t size = split_options_array_shape(&self->context->canonical->instructions[source])->dimensions[d];
+    int64_t size = split_options_array_shape(plan_context_instruction(self->context, source))->dimensions[d];
     for (int32_t f = 0; f < rule->factor_count && f <= INT8_MAX; f++) {
         const Factor *factor = &rule->factors[f];
         if (factor->kind != FACTOR_PARALLEL && factor->kind != FACTOR_REDUCTION) continue;
@@ -217,7 +217,7 @@ static SbpState followed_state(const Storage *self, int32_t i, const SbpState *w
     const StorageRoles *roles = self->roles;
     const Mesh *mesh = &self->assignment->stage->mesh;
     const SbpState old = self->assignment->stored[i];
-    const IrShape *shape = split_options_array_shape(&self->context->canonical->instructions[i]);
+    const IrShape *shape = split_options_array_shape(plan_context_instruction(self->context, i));
     SbpState state = {.axis = {SBP_B}};
     uint32_t split = 0;
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
@@ -240,7 +240,7 @@ static SbpState followed_state(const Storage *self, int32_t i, const SbpState *w
 /* Splits instruction i by the storage of its result or its operands. */
 static void choose_factors_anew(const Storage *self, int32_t i) {
     const Mesh *mesh = &self->assignment->stage->mesh;
-    if (never_follows(self->context->canonical->instructions[i].opcode)) return;
+    if (never_follows(plan_context_instruction(self->context, i)->opcode)) return;
     if (self->context->rules->rules[i].result_count != 1) return;
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
         if (mesh->axes[axis].size == 1) continue;
@@ -259,7 +259,7 @@ AmStatus storage_follow_overrides(const Storage *self, Arena *arena, AmError *er
     for (int32_t e = 0; e < stage->override_count; e++) {
         int32_t i = stage->overrides[e].instruction;
         bool is_parameter = i < self->context->rules->entry_count &&
-                            self->context->canonical->instructions[i].opcode == IR_PARAMETER;
+                            plan_context_instruction(self->context, i)->opcode == IR_PARAMETER;
         if (!stage->overrides[e].has_states || !is_parameter || self->roles->role[i] != STORAGE_WEIGHT)
             continue;
         wanted[self->roles->weight[i]] = &stage->overrides[e];
@@ -317,11 +317,11 @@ AmStatus storage_apply_places(Assignment *assignment, const PlanContext *context
         if (reshard->place != PLAN_BEFORE || gather_before(assignment, context, i)) continue;
         return am_fail(error, AM_ERROR_INPUT, context->canonical->source,
                        "resharding of %s: no loop reads it unchanged, so it has no place before one",
-                       context->canonical->instructions[i].name);
+                       plan_context_instruction(context, i)->name);
     }
     /* A broadcast is computed at its use: it follows its operand. */
     for (int32_t i = 0; i < context->rules->count; i++) {
-        const IrInstruction *instruction = &context->canonical->instructions[i];
+        const IrInstruction *instruction = plan_context_instruction(context, i);
         if (context->rules->on_demand[i] && instruction->opcode == IR_BROADCAST)
             assignment->regathered[i] =
                 assignment->regathered[context->rules->alias[instruction->operands[0]]];

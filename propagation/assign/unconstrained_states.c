@@ -141,7 +141,7 @@ static Sbp produced_state(const StateChoice *self, int32_t i) {
 
 /* Returns whether the result of i is unconstrained, and describes it. */
 static bool describe_value(const StateChoice *self, int32_t i, UnconstrainedValue *value) {
-    const IrInstruction *instruction = &self->context->canonical->instructions[i];
+    const IrInstruction *instruction = plan_context_instruction(self->context, i);
     const IrShape *shape = &instruction->shape;
     SbpState stored = self->assignment->stored[i];
     if (stored.axis[self->axis] != SBP_B || instruction->opcode == IR_GET_TUPLE_ELEMENT) return false;
@@ -220,7 +220,7 @@ static bool are_replicated(const StateChoice *self, int32_t i, uint32_t operands
 /* Finds the operands that may stay partial sums, and the cost of the value as a partial sum of them. */
 static void price_partial(const StateChoice *self, UnconstrainedValue *value) {
     int32_t i = value->instruction;
-    const IrInstruction *instruction = &self->context->canonical->instructions[i];
+    const IrInstruction *instruction = plan_context_instruction(self->context, i);
     if (!value->is_operator) {
         if (!sbp_is_partial(value->produced)) return;
         value->is_f32_sum = linearity_is_16bit_product(instruction) && !self->assignment->stage->rounds_parts;
@@ -407,7 +407,7 @@ static void apply(StateChoice *self, UnconstrainedValue *value) {
 static void choose_on_axis(StateChoice *self) {
     const SplitOptions *split_options = self->split_options;
     self->value_count = 0;
-    memset(self->fixed_needs, 0, (size_t)split_options->first_operand[self->context->rules->count]);
+    memset(self->fixed_needs, 0, (size_t)split_options->first_operand[plan_context_count(self->context)]);
     for (int32_t n = 0; n < split_options->decided_count; n++) {
         int32_t i = split_options->decided[n];
         bool is_unconstrained = describe_value(self, i, &self->values[self->value_count]);

@@ -74,7 +74,7 @@ AmStatus groups_exclude(LinkageGroups *groups, Arena *arena, Exclusions *exclusi
 }
 
 static const IrShape *parameter_shape(const PlanContext *context, int32_t parameter) {
-    return &context->canonical->instructions[context->roles->parameters[parameter].instruction].shape;
+    return plan_context_parameter_shape(context, parameter);
 }
 
 /* Puts every dimension of every weight into the group of its class, or rejects it. */

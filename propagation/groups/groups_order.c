@@ -26,7 +26,7 @@ static void weigh(LinkageGroup *group, const PlanContext *context, int32_t *seen
         int32_t instruction = context->roles->parameters[group->members[m].parameter].instruction;
         int32_t class =
             classes_of(context->classes, context->rules, instruction, group->members[m].dimension);
-        group->bytes += (double)ir_shape_bytes(&context->canonical->instructions[instruction].shape);
+        group->bytes += (double)ir_shape_bytes(&plan_context_instruction(context, instruction)->shape);
         if (class < 0 || seen_by[class] == number + 1) continue;
         seen_by[class] = number + 1;
         group->flops += context->classes->classes[class].flops;

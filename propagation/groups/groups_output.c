@@ -46,7 +46,7 @@ static json_t *rejection_to_json(const LinkageRejection *rejection, const PlanCo
     if (rejection->instruction < 0) {
         json_object_set_new(object, "instruction", json_null());
     } else {
-        const IrInstruction *instruction = &context->canonical->instructions[rejection->instruction];
+        const IrInstruction *instruction = plan_context_instruction(context, rejection->instruction);
         json_object_set_new(object, "instruction", json_integer(rejection->instruction));
         json_object_set_new(object, "op_name", text_to_json(instruction->op_name));
         char source[600] = "";
@@ -110,7 +110,7 @@ void groups_print(Text *text, const LinkageGroups *groups, const PlanContext *co
         text_append(text, "    %s dimension %d: %s", path_of(context, rejection->member),
                     rejection->member.dimension, rejection->reason);
         if (rejection->instruction >= 0) {
-            const IrInstruction *instruction = &context->canonical->instructions[rejection->instruction];
+            const IrInstruction *instruction = plan_context_instruction(context, rejection->instruction);
             text_append(text, " (%s %s", instruction->opcode_name, instruction->name);
             if (instruction->source_file[0])
                 text_append(text, ", %s:%d", instruction->source_file, instruction->source_line);

@@ -57,7 +57,7 @@ static AmStatus list_members(GroupBuilder *builder, StrictRoots roots, AmError *
     for (int32_t pass = 0; pass < 2; pass++) {
         for (int32_t p = 0; p < all->parameter_count; p++) {
             const IrShape *shape =
-                &builder->context->canonical->instructions[all->parameters[p].instruction].shape;
+                &plan_context_instruction(builder->context, all->parameters[p].instruction)->shape;
             if (all->parameters[p].role != role || shape->type == DTYPE_TUPLE) continue;
             int32_t ways = roots == STRICT_STATE_ANY_CUT ? 2 : 1; /* plainly, and in blocks */
             for (int32_t way = 0; way < ways * shape->rank; way++) {

@@ -245,7 +245,7 @@ static void add_constraint(StrictProblem *problem, int32_t instruction, const in
     constraint->row_count++;
     for (int32_t f = 0; f < rule->factor_count; f++) {
         const Factor *factor = &rule->factors[f];
-        IrOpcode opcode = problem->context->canonical->instructions[instruction].opcode;
+        IrOpcode opcode = plan_context_instruction(problem->context, instruction)->opcode;
         bool may_reduce =
             ir_is_matrix_product(opcode) || opcode == IR_GATHER || !problem->precedes_product[instruction];
         bool splits = factor->kind == FACTOR_PARALLEL || (factor->kind == FACTOR_REDUCTION && may_reduce);
@@ -558,14 +558,14 @@ AmStatus strict_build(StrictProblem **problem, Arena *arena, const PlanContext *
 /* ---- decisions ---- */
 
 static int32_t variable_of(const StrictProblem *problem, int32_t parameter) {
-    return union_find_root(problem->parent, problem->context->roles->parameters[parameter].instruction);
+    return union_find_root(problem->parent, plan_context_parameter(problem->context, parameter)->instruction);
 }
 
 /* Restricts the states of a parameter, and propagates. Returns -1, or the instruction that has no state
  * left. */
 static int32_t decide(StrictProblem *problem, int32_t parameter, Domain domain) {
     int32_t variable = variable_of(problem, parameter);
-    int32_t instruction = problem->context->roles->parameters[parameter].instruction;
+    int32_t instruction = plan_context_parameter(problem->context, parameter)->instruction;
     if (problem->domains[variable] & ~domain) narrow(problem, variable, domain, instruction);
     if (problem->domains[variable] == 0) {
         propagate(problem); /* empties the queue */

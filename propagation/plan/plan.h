@@ -228,6 +228,31 @@ typedef struct PlanContext {
     struct PlanContext *next_split; /* follows this one in the list of its owner */
 } PlanContext;
 
+/* Returns the file of the module, for errors. */
+static inline const char *plan_context_file(const PlanContext *context) {
+    return context->module->source;
+}
+
+/* Returns the number of instructions of the canonical module. */
+static inline int32_t plan_context_count(const PlanContext *context) {
+    return context->canonical->instruction_count;
+}
+
+/* Returns an instruction of the canonical module. */
+static inline const IrInstruction *plan_context_instruction(const PlanContext *context, int32_t i) {
+    return &context->canonical->instructions[i];
+}
+
+/* Returns a parameter of the entry computation. */
+static inline const IrParameter *plan_context_parameter(const PlanContext *context, int32_t k) {
+    return &context->roles->parameters[k];
+}
+
+/* Returns the global shape of a parameter. */
+static inline const IrShape *plan_context_parameter_shape(const PlanContext *context, int32_t k) {
+    return &plan_context_instruction(context, plan_context_parameter(context, k)->instruction)->shape;
+}
+
 /* Returns whether an instruction computes a value of the forward pass that is needed. */
 static inline bool plan_context_in_forward(const PlanContext *context, int32_t i) {
     return context->split_options->live[i] && context->roles->phases[i] == IR_PHASE_FORWARD;

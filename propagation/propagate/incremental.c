@@ -167,7 +167,7 @@ static void join_strands(const Incremental *self, int32_t *parent) {
     for (int32_t d = 0; d < split_options->decided_count; d++) {
         int32_t i = split_options->decided[d];
         const FactorRule *rule = &context->rules->rules[i];
-        IrOpcode opcode = context->canonical->instructions[i].opcode;
+        IrOpcode opcode = plan_context_instruction(context, i)->opcode;
         bool passes_through = ir_is_elementwise(opcode) || opcode == IR_TRANSPOSE || opcode == IR_RESHAPE ||
                               opcode == IR_BITCAST;
         if (!passes_through || rule->result_count != 1) continue;

@@ -30,7 +30,7 @@ struct KeptShardings {
 };
 
 static AmStatus fail_at(AmError *error, const PlanContext *context, int32_t instruction, const char *what) {
-    const IrInstruction *value = &context->canonical->instructions[instruction];
+    const IrInstruction *value = plan_context_instruction(context, instruction);
     return am_fail(error, AM_ERROR_INPUT, context->module->source, "%s: %s",
                    value->op_name[0] ? value->op_name : value->name, what);
 }
@@ -99,7 +99,7 @@ static AmStatus find_sharding(KeptShardings *kept, Arena *arena, const Hlo__OpSh
 static AmStatus keep_value(KeptShardings *kept, Arena *arena, const PlanContext *context, int32_t instruction,
                            const Hlo__OpSharding *message, AmError *error) {
     const Rules *rules = context->rules;
-    const IrShape *shape = &context->canonical->instructions[instruction].shape;
+    const IrShape *shape = &plan_context_instruction(context, instruction)->shape;
     int32_t source = rules->alias[instruction], index;
     if (message->type == HLO__OP_SHARDING__TYPE__UNKNOWN || shape->type == DTYPE_TUPLE) return AM_OK;
     AmError reason = {0};
@@ -122,7 +122,7 @@ AmStatus propagation_read_shardings(KeptShardings **kept, Arena *arena, const Pl
     if (self) self->known = ARENA_ARRAY(arena, bool, context->rules->count);
     if (!self || !self->known) return am_fail_memory(error, context->rules->count);
     for (int32_t i = 0; i < context->rules->count; i++) {
-        const IrInstruction *instruction = &context->canonical->instructions[i];
+        const IrInstruction *instruction = plan_context_instruction(context, i);
         const Hlo__OpSharding *message = instruction->message->sharding;
         Hlo__OpSharding *read = NULL;
         if (!message) {
@@ -197,7 +197,7 @@ static AmStatus append_axis_priority(KeptStates *self, int32_t axis, AmError *er
             int32_t first = split_class(self, v, axis), instruction = self->kept->values[v].instruction;
             if (first < 0 || !wanted[first]) continue;
             const IrShape *shape =
-                split_options_array_shape(&self->context->canonical->instructions[instruction]);
+                split_options_array_shape(plan_context_instruction(self->context, instruction));
             for (int32_t d = 0; d < shape->rank; d++) {
                 int32_t other = classes_of(self->context->classes, self->context->rules, instruction, d);
                 if (other >= 0 && other != first) later[other] = true;
@@ -236,7 +236,7 @@ AmStatus propagation_keep_shardings(PlanStage *stage, Arena *arena, const PlanCo
         is_state[k] = sharding_to_state(&found[k], &self.kept->different[k], mesh);
     for (int32_t v = 0; v < self.kept->value_count; v++) {
         const KeptValue *value = &self.kept->values[v];
-        const IrInstruction *instruction = &self.context->canonical->instructions[value->instruction];
+        const IrInstruction *instruction = plan_context_instruction(self.context, value->instruction);
         if (!is_state[value->sharding])
             return fail_at(error, self.context, value->instruction,
                            "its sharding is not a split over axes of the mesh in their order");
@@ -265,7 +265,7 @@ AmStatus propagation_keep_shardings(PlanStage *stage, Arena *arena, const PlanCo
         SbpState state = assignment->stored[i];
         for (int32_t axis = 0; axis < stage->mesh.axis_count; axis++)
             if (!is_pinned(&self, i, axis, state.axis[axis])) state.axis[axis] = self.states[v].axis[axis];
-        const IrShape *shape = split_options_array_shape(&context->canonical->instructions[i]);
+        const IrShape *shape = split_options_array_shape(plan_context_instruction(context, i));
         bool divides = true;
         for (int32_t d = 0; d < shape->rank; d++)
             divides &= shape->dimensions[d] % sbp_ways(&stage->mesh, state, d) == 0;

@@ -188,7 +188,7 @@ static AmStatus apply_pin(const PlanContext *context, const Mesh *mesh, const Pr
         return am_fail(error, pin_error(pin), pin_file(pin), "%s: %s", pin_place(label, pin), refusal.text);
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
         const IrParameter *parameter = &context->roles->parameters[p];
-        const IrShape *shape = &context->canonical->instructions[parameter->instruction].shape;
+        const IrShape *shape = &plan_context_instruction(context, parameter->instruction)->shape;
         if (!path_matches(pin->pattern, parameter->path)) continue;
         bool is_first = !mismatch || mismatch->role != IR_ROLE_WEIGHT;
         if (shape->type != DTYPE_TUPLE && shape->rank == rank) {
@@ -202,7 +202,7 @@ static AmStatus apply_pin(const PlanContext *context, const Mesh *mesh, const Pr
     if (!mismatch || (found > 0 && mismatch->role == IR_ROLE_OPTIMIZER)) return AM_OK;
     return am_fail(error, pin_error(pin), pin_file(pin), "%s: \"%s\" is for rank %d, %s has rank %d",
                    pin_place(label, pin), pin->sharding, rank, mismatch->path,
-                   context->canonical->instructions[mismatch->instruction].shape.rank);
+                   plan_context_instruction(context, mismatch->instruction)->shape.rank);
 }
 
 AmStatus propagation_for_each_pinned(const PlanContext *context, const Mesh *mesh, const PropagationPin *pins,

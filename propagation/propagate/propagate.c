@@ -27,7 +27,7 @@ static AmStatus add_entry(PlanStage *stage, Arena *arena, int32_t axis, int32_t 
 static AmStatus check_split(const PlanContext *context, const PropagationPin *pin,
                             const IrParameter *parameter, const Mesh *mesh, SbpState state, int32_t dimension,
                             bool is_even, AmError *error) {
-    int64_t size = context->canonical->instructions[parameter->instruction].shape.dimensions[dimension];
+    int64_t size = plan_context_instruction(context, parameter->instruction)->shape.dimensions[dimension];
     int32_t ways = sbp_ways(mesh, state, dimension);
     if (is_even ? size > 0 && size % ways == 0 : size >= ways) return AM_OK;
     char label[PIN_LABEL_BYTES];
@@ -141,7 +141,7 @@ typedef struct StrictTarget {
 } StrictTarget;
 
 static AmStatus fail_strictly(const PlanContext *context, int32_t instruction, AmError *error) {
-    const IrInstruction *value = &context->canonical->instructions[instruction];
+    const IrInstruction *value = plan_context_instruction(context, instruction);
     return am_fail(error, AM_ERROR_INFEASIBLE, "",
                    "strict rules: %s %s (%s:%d) allows no state beside the pins", value->opcode_name,
                    value->name, value->source_file, value->source_line);

@@ -165,7 +165,7 @@ static void find_views(Resolver *self) {
         if (context->roles->parameters[p].role == IR_ROLE_WEIGHT)
             self->weight_of[context->roles->parameters[p].instruction] = p;
     for (int32_t i = 0; i < rules->count; i++) {
-        const IrInstruction *instruction = &context->canonical->instructions[i];
+        const IrInstruction *instruction = plan_context_instruction(context, i);
         find_views_inside(self, i);
         if (self->weight_of[i] >= 0 || self->stack_of[i] >= 0) continue;
         if (rules->alias[i] != i) view(self, i, rules->alias[i]);
@@ -178,7 +178,7 @@ static void find_views(Resolver *self) {
 static void hold_weights(Resolver *self, int32_t k, int32_t i) {
     if (self->weight_of[i] >= 0) self->holds[k][self->weight_of[i]] = true;
     if (self->stack_of[i] < 0) return;
-    const IrInstruction *stack = &self->context->canonical->instructions[self->stack_of[i]];
+    const IrInstruction *stack = plan_context_instruction(self->context, self->stack_of[i]);
     for (int32_t o = 0; o < stack->operand_count; o++)
         hold_weights(self, k, self->context->rules->alias[stack->operands[o]]);
 }
@@ -211,13 +211,13 @@ static AmStatus find_weights(Resolver *self, int32_t k, AmError *error) {
     const IrModule *module = self->context->canonical;
     const IrRoles *roles = self->context->roles;
     const char *pattern = self->pins[k].pattern;
-    bool *is_in = ARENA_ARRAY(self->arena, bool, self->context->rules->count + 1);
-    if (!is_in) return am_fail_memory(error, self->context->rules->count);
+    bool *is_in = ARENA_ARRAY(self->arena, bool, plan_context_count(self->context) + 1);
+    if (!is_in) return am_fail_memory(error, plan_context_count(self->context));
     for (int32_t p = 0; p < roles->parameter_count; p++)
         if (roles->parameters[p].role == IR_ROLE_WEIGHT)
             self->holds[k][p] = scopes_match(pattern, roles->parameters[p].path);
     scopes_find_named(is_in, self->context, pattern);
-    for (int32_t i = 0; i < self->context->rules->count; i++)
+    for (int32_t i = 0; i < plan_context_count(self->context); i++)
         for (int32_t o = 0; is_in[i] && o < module->instructions[i].operand_count; o++)
             hold_weights(self, k, module->instructions[i].operands[o]);
     for (int32_t p = 0; p < roles->parameter_count; p++) self->size[k] += self->holds[k][p];
@@ -235,8 +235,8 @@ static AmStatus read_sharding(Resolver *self, int32_t k, AmError *error) {
     if (status != AM_OK)
         return am_fail(error, pin_error(pin), pin_file(pin), "%s: %s", pin_place(label, pin), refusal.text);
     for (int32_t p = 0; p < self->context->roles->parameter_count; p++) {
-        int32_t instruction = self->context->roles->parameters[p].instruction;
-        if (!self->holds[k][p] || self->context->canonical->instructions[instruction].shape.rank == rank)
+        int32_t instruction = plan_context_parameter(self->context, p)->instruction;
+        if (!self->holds[k][p] || plan_context_instruction(self->context, instruction)->shape.rank == rank)
             continue;
         self->holds[k][p] = false;
         self->size[k]--;
@@ -450,7 +450,7 @@ AmStatus scopes_find_members(bool *is_in, Arena *scratch, const PlanContext *con
         holds[p] = scopes_match(pattern, context->roles->parameters[p].path);
     scopes_find_named(is_in, context, pattern);
     for (int32_t i = 0; i < count; i++) {
-        const IrInstruction *instruction = &context->canonical->instructions[i];
+        const IrInstruction *instruction = plan_context_instruction(context, i);
         if (instruction->opcode == IR_PARAMETER || self.weight_of[i] >= 0) {
             is_in[i] = false;
             continue;

@@ -82,7 +82,7 @@ static bool find_branch_reader(const PlanContext *context, int32_t number, int32
 /* Leaves of a tuple: those of a planned loop or conditional by its arrays, those of a
  * tuple operator by its operands, others are replicated. */
 static Hlo__OpSharding *sharding_of(ModuleWriter *writer, int32_t number, int32_t instruction) {
-    const IrInstruction *value = &writer->context->canonical->instructions[instruction];
+    const IrInstruction *value = plan_context_instruction(writer->context, instruction);
     SbpState replicated = {.axis = {SBP_B}};
     if (value->shape.type != DTYPE_TUPLE)
         return array_sharding(writer, writer->states[instruction], value->shape.rank);
@@ -96,7 +96,7 @@ static Hlo__OpSharding *sharding_of(ModuleWriter *writer, int32_t number, int32_
     for (int32_t leaf = 0; leaf < count; leaf++) {
         SbpState state = replicated;
         const IrInstruction *operand = value->opcode == IR_TUPLE && count == value->operand_count
-                                           ? &writer->context->canonical->instructions[value->operands[leaf]]
+                                           ? plan_context_instruction(writer->context, value->operands[leaf])
                                            : NULL;
         int32_t reader;
         if (loop) reader = loop_leaf_reader(&loop->leaves[leaf]);
@@ -136,7 +136,7 @@ static int64_t value_id(const ComputationWriter *self, int32_t index) {
 /* Adds the shardings that other systems read to parameters, outputs and annotated instructions. */
 static void annotate(ComputationWriter *self, Hlo__HloInstructionProto *message, int32_t index) {
     ModuleWriter *writer = self->writer;
-    const IrInstruction *instruction = &writer->context->canonical->instructions[index];
+    const IrInstruction *instruction = plan_context_instruction(writer->context, index);
     bool is_entry = self->number == writer->context->canonical->entry, is_array;
     is_array = instruction->shape.type != DTYPE_TUPLE;
     const char *shardy = NULL;
@@ -158,7 +158,7 @@ static void annotate(ComputationWriter *self, Hlo__HloInstructionProto *message,
 
 static Hlo__HloInstructionProto *make_instruction(ComputationWriter *self, int32_t index) {
     ModuleWriter *writer = self->writer;
-    const IrInstruction *instruction = &writer->context->canonical->instructions[index];
+    const IrInstruction *instruction = plan_context_instruction(writer->context, index);
     Hlo__HloInstructionProto *message = ARENA_ARRAY(writer->arena, Hlo__HloInstructionProto, 1);
     if (!message) return NULL;
     *message = *instruction->message;

@@ -26,7 +26,7 @@ typedef struct Spreader {
 
 bool stages_is_transparent(const PlanContext *context, int32_t i) {
     const Rules *rules = context->rules;
-    IrOpcode opcode = context->canonical->instructions[i].opcode;
+    IrOpcode opcode = plan_context_instruction(context, i)->opcode;
     if (rules->on_demand[i] || rules->alias[i] != i) return true;
     return rules->rules[i].result_count == 0 && rules->loop_of[i] < 0 && rules->conditional_of[i] < 0 &&
            opcode != IR_PARAMETER;

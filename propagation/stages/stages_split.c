@@ -11,9 +11,9 @@
 /* Returns whether the rewriting added the instruction. It may have the opcode of its original, such as the
  * reshape of one row of the stack that keeps a reshape; then it takes a value of that original. */
 static bool is_added(const PlanContext *context, int32_t i) {
-    const IrInstruction *instruction = &context->canonical->instructions[i];
+    const IrInstruction *instruction = plan_context_instruction(context, i);
     int32_t original = context->original[i];
-    if (instruction->opcode != context->primary->canonical->instructions[original].opcode) return true;
+    if (instruction->opcode != plan_context_instruction(context->primary, original)->opcode) return true;
     for (int32_t k = 0; ir_opcode_has(instruction->opcode, FACT_MOVES) && k < instruction->operand_count; k++)
         if (context->original[instruction->operands[k]] == original) return true;
     return false;
@@ -34,14 +34,14 @@ AmStatus stages_seed_split(StageSeeds *seeds, Arena *arena, const PlanContext *c
     if (arena->failed) return am_fail_memory(error, count);
     for (int32_t k = 0; k < parameters; k++) seeds->owner[k] = map->owner[k];
     for (int32_t i = 0; i < count; i++) {
-        IrOpcode opcode = context->canonical->instructions[i].opcode;
+        IrOpcode opcode = plan_context_instruction(context, i)->opcode;
         if (context->split_options->live[i] && !stages_is_transparent(context, i) &&
             context->rules->loop_of[i] < 0 && opcode != IR_PARAMETER && opcode != IR_GET_TUPLE_ELEMENT) {
             int32_t original = context->original[i];
             if (!is_added(context, i) || context->split_options->accumulation_of[i] >= 0)
                 seeds->held[i] = map->held[original];
             seeds->is_cheap[i] = true;
-            const IrShape *shape = &context->canonical->instructions[i].shape;
+            const IrShape *shape = &plan_context_instruction(context, i)->shape;
             bool counts = shape->type != DTYPE_TUPLE && ir_shape_elements(shape) <= 1;
             if (!counts) seeds->allowed[i] = map->held[original] | map->needed[original];
         }

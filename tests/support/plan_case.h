@@ -57,10 +57,6 @@ static inline void plan_ranks_close(PlanRanks *ranks) {
     comm_local.close(ranks->comms);
 }
 
-static inline const IrShape *plan_parameter_shape(const PlanContext *context, int32_t k) {
-    return &context->canonical->instructions[context->roles->parameters[k].instruction].shape;
-}
-
 static inline const IrShape *plan_output_shape(const PlanContext *context, int32_t k) {
     return &context->canonical->instructions[context->roles->outputs[k]].shape;
 }
@@ -150,7 +146,7 @@ static inline void plan_case_open(PlanCase *self, const char *name, const char *
     const IrRoles *roles = self->context->roles;
     assert_true(roles->parameter_count <= PLAN_MOST_ARRAYS && roles->output_count <= PLAN_MOST_ARRAYS);
     for (int32_t k = 0; k < roles->parameter_count; k++) {
-        const IrShape *shape = plan_parameter_shape(self->context, k);
+        const IrShape *shape = plan_context_parameter_shape(self->context, k);
         self->parameters[k] = calloc(1, (size_t)ir_shape_bytes(shape) + 1);
         plan_fill(self->parameters[k], shape,
                   self->context->canonical->instructions[roles->parameters[k].instruction].name, &random);
