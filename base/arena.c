@@ -55,7 +55,7 @@ typedef struct ArenaBlock {
  * larger blocks. Smaller blocks are left to the heap. */
 enum { CACHE_CLASSES = 8, CLASS_LARGEST = CACHE_CLASSES - 2, CLASS_LARGER = CACHE_CLASSES - 1 };
 static const size_t LEAST_CACHED = 64 << 10;
-static const size_t MOST_CACHED = 16 << 20; /* bytes in all, where the arenas are near their peak */
+static const size_t MOST_CACHED = 8 << 20; /* bytes in all, where the arenas are near their peak */
 
 static pthread_mutex_t cache_lock = PTHREAD_MUTEX_INITIALIZER;
 static ArenaBlock *free_lists[CACHE_CLASSES]; /* newest first */
@@ -101,11 +101,11 @@ static ArenaBlock *unlist(ArenaBlock **place) {
     return block;
 }
 
-/* Returns whether the cache has room for so many bytes more: cache and arenas stay below 15/16 of the peak of
- * the arenas, or the cache below MOST_CACHED. */
+/* Returns whether the cache has room for so many bytes more: cache and arenas stay below the peak of the
+ * arenas, or the cache below MOST_CACHED. */
 static bool has_room(size_t capacity) {
     size_t used = atomic_load(&used_bytes), cached = cached_bytes + capacity;
-    return cached <= MOST_CACHED || used + cached <= peak_bytes / 16 * 15;
+    return cached <= MOST_CACHED || used + cached <= peak_bytes;
 }
 
 /* Takes a block with so much room, and at most twice as much, from the cache. NULL: it has none; then blocks
