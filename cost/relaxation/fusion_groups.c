@@ -1,10 +1,10 @@
-/* Paths over separate steps, 64 steps at a time.
+/* Paths over separate steps, 256 steps at a time.
  *
  * Readers of one value that are in different steps form chains: each waits for a step that waits
  * for the previous reader. The value is read once per reader of a chain. The longest chain counts.
  *
- * One word per instruction marks which of 64 steps wait for it, and another word for which of them
- * it waits; one pass over the module finds both. If the words of an operand and of its reader
+ * One bit set per instruction marks which of 256 steps wait for it, and another one for which of them
+ * it waits; one pass over the module finds both. If the sets of an operand and of its reader
  * intersect, a path leads from the one to the other over that step.
  */
 #include "cost/relaxation/fusion_groups.h"
@@ -15,7 +15,10 @@
 #include "base/union_find.h"
 #include "lowering/program/program.h"
 
-enum { STEPS_AT_ONCE = 64 };
+enum { STEPS_AT_ONCE = 256, STEPS_OF_WORD = 64 };
+
+/* A set of steps. */
+typedef uint64_t StepSet __attribute__((vector_size(STEPS_AT_ONCE / 8), aligned(8), may_alias));
 
 bool fusion_groups_reduces_ones(const IrModule *module, int32_t i) {
     const IrInstruction *instruction = &module->instructions[i];
@@ -88,10 +91,10 @@ typedef struct FusionReader {
 typedef struct Paths {
     Arena *arena;
     const PlanContext *context;
-    uint64_t *is_one;     /* [instruction]: its own bit, if it is among the current steps */
-    uint64_t *waited_for; /* [instruction]: steps that wait for it */
-    uint64_t *waits_for;  /* [instruction]: steps that it waits for */
-    bool *is_cut;         /* place in choices->operands: reader and operand are never in one fusion */
+    StepSet *is_one;     /* [instruction]: itself, if it is among the current steps */
+    StepSet *waited_for; /* [instruction]: steps that wait for it */
+    StepSet *waits_for;  /* [instruction]: steps that it waits for */
+    bool *is_cut;        /* place in choices->operands: reader and operand are never in one fusion */
     bool *is_wanted; /* [instruction]: other operators than element-wise ones read it, or it is an output */
     int32_t *leaf;   /* [instruction]: see find_leaf() */
     double *amount;  /* [instruction]: bytes that a fusion reads of it or of its leaf at least */
@@ -167,13 +170,14 @@ static int32_t paid_value(const Paths *self, int32_t place) {
  * for them, and they wait for nothing after them. */
 static void find_paths(const Paths *self, int32_t first, int32_t last) {
     const SplitOptions *split_options = self->context->split_options;
-    int32_t count = plan_context_count(self->context);
-    memset(self->waited_for, 0, sizeof *self->waited_for * (size_t)count);
-    memset(self->waits_for, 0, sizeof *self->waits_for * (size_t)count);
-    for (int32_t i = first + 1; i < count; i++)
+    memset(self->waited_for, 0, sizeof *self->waited_for * ((size_t)last + 1));
+    memset(self->waits_for, 0, sizeof *self->waits_for * ((size_t)first + 1));
+    for (int32_t i = first + 1; i < split_options->count; i++) {
+        StepSet steps = {0};
         for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++)
-            self->waits_for[i] |=
-                self->waits_for[split_options->operands[k]] | self->is_one[split_options->operands[k]];
+            steps |= self->waits_for[split_options->operands[k]] | self->is_one[split_options->operands[k]];
+        self->waits_for[i] = steps;
+    }
     for (int32_t i = last; i >= 0; i--)
         for (int32_t k = split_options->first_operand[i]; k < split_options->first_operand[i + 1]; k++)
             self->waited_for[split_options->operands[k]] |= self->waited_for[i] | self->is_one[i];
@@ -207,7 +211,8 @@ static AmStatus list_readers(Paths *self, AmError *error) {
 }
 
 static bool is_between(const Paths *self, int32_t before, int32_t after) {
-    return (self->waited_for[before] & self->waits_for[after]) != 0;
+    const StepSet both = self->waited_for[before] & self->waits_for[after];
+    return (both[0] | both[1] | both[2] | both[3]) != 0;
 }
 
 /* Marks the operands that the current steps, from `first` to `last`, separate from their readers. */
@@ -370,9 +375,9 @@ AmStatus fusion_groups_find(FusionGroups *fusion_groups, Arena *arena, const Pla
                   .leaf = ARENA_ARRAY(arena, int32_t, count + 1),
                   .amount = ARENA_ARRAY(arena, double, count + 1),
                   .rounded_for = ARENA_ARRAY(arena, int32_t, count + 1),
-                  .is_one = ARENA_ARRAY(arena, uint64_t, count + 1),
-                  .waited_for = ARENA_ARRAY(arena, uint64_t, count + 1),
-                  .waits_for = ARENA_ARRAY(arena, uint64_t, count + 1)};
+                  .is_one = ARENA_ARRAY(arena, StepSet, count + 1),
+                  .waited_for = ARENA_ARRAY(arena, StepSet, count + 1),
+                  .waits_for = ARENA_ARRAY(arena, StepSet, count + 1)};
     if (arena->failed) return am_fail_memory(error, (int64_t)count * 64);
     find_leaves(&self);
     const SplitOptions *split_options = self.context->split_options;
@@ -386,13 +391,15 @@ AmStatus fusion_groups_find(FusionGroups *fusion_groups, Arena *arena, const Pla
     TRY(list_readers(&self, error));
     for (int32_t next = 0; next < count;) {
         int32_t looked_at = 0, first = next;
-        memset(self.is_one, 0, sizeof *self.is_one * (size_t)count);
-        for (; next < count && looked_at < STEPS_AT_ONCE; next++)
-            if (context->split_options->live[next] && is_step(context, next))
-                self.is_one[next] = (uint64_t)1 << looked_at++;
+        for (; next < count && looked_at < STEPS_AT_ONCE; next++) {
+            if (!context->split_options->live[next] || !is_step(context, next)) continue;
+            self.is_one[next][looked_at / STEPS_OF_WORD] = (uint64_t)1 << looked_at % STEPS_OF_WORD;
+            looked_at++;
+        }
         if (looked_at == 0) break;
         find_paths(&self, first, next - 1);
         separate(&self, fusion_groups->is_from_memory, first, next - 1);
+        memset(&self.is_one[first], 0, sizeof *self.is_one * (size_t)(next - first));
     }
     find_groups(&self, fusion_groups->group);
     for (int32_t source = 0; source < count; source++) {
