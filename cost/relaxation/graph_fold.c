@@ -222,6 +222,7 @@ static AmStatus find_incidences(Folder *self, AmError *error) {
     fold->phi = ARENA_ARRAY(self->arena, double, most + 1);
     fold->best = ARENA_ARRAY(self->arena, double, 2 * (RESHARD_STATES + 1));
     fold->sharers = ARENA_ARRAY(self->arena, int32_t, most_incidences + 1);
+    fold->sharing = ARENA_ARRAY(self->arena, Sharing, most_incidences + 1);
     fold->cells = ARENA_ARRAY(self->arena, Cell, most_incidences + 1);
     return self->arena->failed ? am_fail_memory(error, most) : AM_OK;
 }

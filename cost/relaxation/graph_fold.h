@@ -54,6 +54,13 @@ typedef struct Cell {
     int32_t times; /* edges */
 } Cell;
 
+/* The cells of an edge for one needed state. */
+typedef struct Sharing {
+    float *seconds; /* of the first kept state */
+    const float *alone, *slack;
+    int32_t stride, times; /* from one kept state to the next; edges */
+} Sharing;
+
 struct ShardingGraphFold {
     const ShardingGraph *model;
     const int32_t *class_of, *group_of; /* [node], [edge] */
@@ -66,6 +73,7 @@ struct ShardingGraphFold {
     int32_t class_count, group_count, pair_count, incidence_count;
     double *phi, *best; /* scratch: labels, states */
     int32_t *sharers;   /* scratch: incidences of a class */
+    Sharing *sharing;   /* scratch: as many */
     Cell *cells;        /* scratch: as many */
 };
 

@@ -19,9 +19,10 @@ static int32_t producer_end(const Group *group) {
 }
 
 /* Computes fold->slack: the amount by which each cell of a group can decrease without changing the
- * bound. Messages are seen from end 1, as in evaluate(fold, 1). */
-static void find_slack(ShardingGraphFold *fold, Group *group, const ShardingGraphWeights *weights) {
-    double gamma = sharding_graph_gather(fold, group->ends[1].main, weights);
+ * bound. Messages are seen from end 1, as in evaluate(fold, 1). `gamma`: of that end, whose messages are
+ * gathered. */
+static void find_slack(const ShardingGraphFold *fold, Group *group, double gamma,
+                       const ShardingGraphWeights *weights) {
     const End *first = &group->ends[0], *second = &group->ends[1];
     double *kept = fold->best, *given = fold->best + RESHARD_STATES + 1;
     for (int32_t b = 0; b < second->state_count; b++) kept[b] = INFINITY;
@@ -55,20 +56,36 @@ static uint64_t needed_states(const ShardingGraphFold *fold, int32_t sharers) {
     return needed;
 }
 
-/* Lists the cells of the sharers for one pair of states in fold->cells. Returns their number. */
-static int32_t list_cells(ShardingGraphFold *fold, int32_t sharers, int32_t kept, ReshardState needed) {
+/* Lists the sharers that need a state, in fold->sharing. Returns their number. */
+static int32_t list_sharing(ShardingGraphFold *fold, int32_t sharers, ReshardState needed) {
     int32_t count = 0;
     for (int32_t k = 0; k < sharers; k++) {
         const Incidence *incidence = &fold->incidences[fold->sharers[k]];
         const Group *group = &fold->groups[incidence->group];
         int32_t state = group->ends[1 - producer_end(group)].number[needed];
         int32_t minor = group->ends[1].state_count;
-        int32_t cell = group->is_transposed ? state * minor + kept : kept * minor + state;
-        if (state < 0 || !(group->alone[cell] > 0)) continue;
-        fold->cells[count++] = (Cell){.seconds = &group->seconds[cell],
-                                      .alone = group->alone[cell],
-                                      .slack = group->slack[cell],
-                                      .times = incidence->count};
+        int32_t first = group->is_transposed ? state * minor : state;
+        if (state < 0) continue;
+        fold->sharing[count++] = (Sharing){.seconds = &group->seconds[first],
+                                           .alone = &group->alone[first],
+                                           .slack = &group->slack[first],
+                                           .stride = group->is_transposed ? 1 : minor,
+                                           .times = incidence->count};
+    }
+    return count;
+}
+
+/* Lists the cells of the sharers for one kept state in fold->cells. Returns their number. */
+static int32_t list_cells(ShardingGraphFold *fold, int32_t sharing, int32_t kept) {
+    int32_t count = 0;
+    for (int32_t k = 0; k < sharing; k++) {
+        const Sharing *of = &fold->sharing[k];
+        int32_t cell = kept * of->stride;
+        if (!(of->alone[cell] > 0)) continue;
+        fold->cells[count++] = (Cell){.seconds = &of->seconds[cell],
+                                      .alone = of->alone[cell],
+                                      .slack = of->slack[cell],
+                                      .times = of->times};
     }
     return count;
 }
@@ -95,8 +112,15 @@ static void share_cells(Cell *cells, int32_t count, double weight) {
 
 void split_reshard_cost(ShardingGraphFold *fold, const ShardingGraphWeights *weights) {
     if (weights->communication <= 0) return;
-    for (int32_t g = 0; g < fold->group_count; g++)
-        if (fold->groups[g].alone) find_slack(fold, &fold->groups[g], weights);
+    int32_t gathered = -1;
+    double gamma = 0;
+    for (int32_t g = 0; g < fold->group_count; g++) {
+        Group *group = &fold->groups[g];
+        if (!group->alone) continue;
+        if (group->ends[1].main != gathered)
+            gamma = sharding_graph_gather(fold, gathered = group->ends[1].main, weights);
+        find_slack(fold, group, gamma, weights);
+    }
     for (int32_t pass = 0; pass < 2; pass++)
         for (int32_t c = 0; c < fold->class_count; c++) {
             const Class *class = &fold->classes[c];
@@ -109,9 +133,10 @@ void split_reshard_cost(ShardingGraphFold *fold, const ShardingGraphWeights *wei
             if (sharers == 0) continue;
             const Group *group = &fold->groups[fold->incidences[fold->sharers[0]].group];
             int32_t states = group->ends[producer_end(group)].state_count;
-            for (uint64_t left = needed_states(fold, sharers); left != 0; left &= left - 1)
+            for (uint64_t left = needed_states(fold, sharers); left != 0; left &= left - 1) {
+                int32_t sharing = list_sharing(fold, sharers, (ReshardState)__builtin_ctzll(left));
                 for (int32_t kept = 0; kept < states; kept++) {
-                    int32_t count = list_cells(fold, sharers, kept, (ReshardState)__builtin_ctzll(left));
+                    int32_t count = list_cells(fold, sharing, kept);
                     if (pass == 0 && count > 0) share_cells(fold->cells, count, weights->communication);
                     else {
                         /* Nearly equal classes share cells of groups: the gain of one class may be too much
@@ -121,5 +146,6 @@ void split_reshard_cost(ShardingGraphFold *fold, const ShardingGraphWeights *wei
                             *fold->cells[k].seconds *= (float)((1 - SHARE_MARGIN) / sum);
                     }
                 }
+            }
         }
 }
