@@ -38,11 +38,23 @@ static bool has_batch_size(const Examples *self, const IrShape *shape) {
     return false;
 }
 
+/* Returns whether a data input may hold examples: a random key or a rate for the step has no dimension for
+ * them. */
+static bool may_hold_examples(const Examples *self, const IrShape *shape) {
+    if (shape->type == DTYPE_TUPLE) return true;
+    for (int32_t d = 0; d < shape->rank; d++)
+        if (shape->dimensions[d] % self->batch == 0) return true;
+    return false;
+}
+
 static void find_dependents(const Examples *self) {
     const MicroBatchRewrite *rewrite = self->rewrite;
     const IrRoles *roles = rewrite->context->roles;
-    for (int32_t p = 0; p < roles->parameter_count; p++)
-        self->has_rows[roles->parameters[p].instruction] = roles->parameters[p].role == IR_ROLE_DATA;
+    for (int32_t p = 0; p < roles->parameter_count; p++) {
+        int32_t i = roles->parameters[p].instruction;
+        self->has_rows[i] = roles->parameters[p].role == IR_ROLE_DATA &&
+                            may_hold_examples(self, &rewrite->module->instructions[i].shape);
+    }
     for (int32_t i = 0; i < rewrite->rules->entry_count; i++) {
         const IrInstruction *instruction = &rewrite->module->instructions[i];
         IrOpcode opcode = instruction->opcode;
