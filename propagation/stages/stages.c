@@ -5,7 +5,7 @@
  * is computed on the stages that need it: on all of them if it is cheap, else on one. A loop is on
  * every stage that has or needs a value of its body. Among the arrays that it carries
  *   - those that the condition reads are on all stages of the loop, so that every stage counts its
- *     iterations;
+ *     iterations. Where no other value places the loop, their first reader after it does;
  *   - invariant ones are on the stages that read them: sent once, not in every iteration;
  *   - others are on the stages that compute their next value.
  * A conditional is computed as one operator, with its branches. Needs only grow, so that the passes
@@ -22,6 +22,7 @@ typedef struct Spreader {
     StageMap *map;
     StageSet *on; /* [planned loop]: stages that it is on */
     bool changed;
+    bool places_loops; /* the readers of a loop that is on no stage place it */
 } Spreader;
 
 bool stages_is_transparent(const PlanContext *context, int32_t i) {
@@ -75,7 +76,8 @@ static StageSet needed_by(const Spreader *self, int32_t reader) {
 
 static StageSet carried_on(const Spreader *self, const PlannedLoop *loop, const LoopLeaf *leaf, StageSet on) {
     StageSet read = needed_by(self, leaf->in_body) | needed_by(self, leaf->afterwards);
-    if (leaf->in_condition >= 0 && self->split_options->live[leaf->in_condition]) return on;
+    if (leaf->in_condition >= 0 && self->split_options->live[leaf->in_condition])
+        return self->places_loops && !on && read ? stage_bit(stage_first(read)) : on;
     if (leaf->is_invariant || leaf->next == leaf->in_body) return read;
     if (self->rules->on_demand[leaf->next]) return read;
     for (int32_t k = 0; k < loop->leaf_count; k++)
@@ -213,6 +215,8 @@ AmStatus stages_spread(StageMap **result, Arena *arena, const PlanContext *conte
     spread(&self);
     place_parameters(&self, true);
     spread(&self);
+    self.places_loops = true;
+    if (rules->loop_count > 0) spread(&self);
     *result = map;
     return AM_OK;
 }
