@@ -125,15 +125,23 @@ REFUSED = {
     "p['r']": lambda p, x, y, i: jnp.mean((f(p, x) + p["r"] - y) ** 2),
     "_std": lambda p, x, y, i: jnp.mean(((f(p, x) - f(p, x).mean(0)) / (f(p, x).std(0) + 1e-3) - y) ** 2),
 }  # fmt: skip
+# Losses whose index is a key for the step. The numbers of a beta distribution are those of loops.
+KEYED = {
+    "masks of a key": lambda p, x, y, key: jnp.mean((f(p, x) * jax.random.bernoulli(key, 0.5, x.shape) - y) ** 2),
+    "numbers of loops": lambda p, x, y, key: jnp.mean((f(p, x * jax.random.beta(key, 0.4, 0.4)) - y) ** 2),
+}
+RUN |= KEYED
 MICRO_BATCHES = ["--cluster", "nominal:4", "--evaluations", "10", "--micro-batches"]
 
 
 def step_of(loss):
+    last = np.asarray(jax.random.PRNGKey(0)) if loss in KEYED.values() else INDEX
+
     def step(p, x, y, index):
         value, gradient = jax.value_and_grad(loss)(p, x, y, index)
         return jax.tree.map(lambda old, change: old - 0.1 * change, p, gradient), value
 
-    return step, (WEIGHTS, X, Y, INDEX)
+    return step, (WEIGHTS, X, Y, last)
 
 
 def trained(step, arguments, steps=3):
