@@ -159,16 +159,7 @@ AmStatus profile_add(Profile *profile, const char *device_type, ProfileSource so
     return AM_OK;
 }
 
-static AmStatus add_least(Profile *profile, const char *device_type, ProfileSource source,
-                          const StepEvent *of, double work, double seconds, AmError *error) {
-    Sample *sample;
-    TRY(find_sample(&sample, profile, device_type, source, of, work, error));
-    if (!sample) return AM_OK;
-    if (sample->count == 0 || seconds < sample->seconds) sample->seconds = seconds;
-    sample->count = 1;
-    return AM_OK;
-}
-
+/* Adds the samples of an event; of two equal ones the shorter stays. */
 static AmStatus merge_event(Profile *profile, const char *device_type, const Event *from, AmError *error) {
     StepEvent event = {.size_count = from->size_count};
     AmStatus status = AM_OK;
@@ -176,9 +167,12 @@ static AmStatus merge_event(Profile *profile, const char *device_type, const Eve
     if (event.key.failed) status = am_fail_memory(error, (int64_t)strlen(from->key));
     for (int32_t k = 0; k < from->sample_count && status == AM_OK; k++) {
         const Sample *sample = &from->samples[k];
+        Sample *own = NULL;
         for (int32_t d = 0; d < from->size_count; d++) event.sizes[d] = sample->sizes[d];
-        status =
-            add_least(profile, device_type, sample->source, &event, sample->work, sample->seconds, error);
+        status = find_sample(&own, profile, device_type, sample->source, &event, sample->work, error);
+        if (status != AM_OK || !own) continue;
+        if (own->count == 0 || sample->seconds < own->seconds) own->seconds = sample->seconds;
+        own->count = 1;
     }
     text_free(&event.key);
     return status;
