@@ -27,19 +27,10 @@ static uint8_t *row_of(const ChainProblem *problem, uint8_t *next, int32_t left,
     return next + index_of(problem, left, unit);
 }
 
-/* Marks in can[place] from where a stage on units unit .. unit_end can reach a place in `after`. */
-static void mark_reachable(const ChainProblem *problem, int32_t left, int32_t unit, int32_t unit_end,
-                           const uint8_t *after, bool *can) {
-    int32_t count = problem->chain->count, reach = 0; /* the stage fits up to there */
-    for (int32_t first = 0; first < count; first++) {
-        if (reach < first) reach = first;
-        while (reach < count && chain_fits(problem, first, reach + 1, unit, unit_end, left)) reach++;
-        if (after[first + 1] <= reach) can[first] = true;
-    }
-}
-
-static void fill_next(const ChainProblem *problem, uint8_t *next) {
+static AmStatus make_next(uint8_t **table, const ChainProblem *problem, Arena *arena, AmError *error) {
     int32_t count = problem->chain->count, units = problem->unit_count;
+    uint8_t *next = *table = ARENA_ARRAY(arena, uint8_t, table_size(problem));
+    if (!next) return am_fail_memory(error, table_size(problem));
     for (int32_t unit = 0; unit <= units; unit++) {
         uint8_t *row = row_of(problem, next, 0, unit);
         memset(row, unit == units ? count : count + 1, (size_t)count + 1);
@@ -50,19 +41,22 @@ static void fill_next(const ChainProblem *problem, uint8_t *next) {
             bool can[CUT_AGENT_POINTS + 1] = {false};
             uint8_t *row = row_of(problem, next, left, unit);
             int32_t first_end = left == 1 ? units : unit + 1, last_end = units - left + 1;
-            for (int32_t end = first_end; unit < end && end <= last_end; end++)
-                mark_reachable(problem, left, unit, end, row_of(problem, next, left - 1, end), can);
+            for (int32_t end = first_end; unit < end && end <= last_end; end++) {
+                /* Marks the places from which a stage on units unit .. end reaches a place with a next cut.
+                 */
+                const uint8_t *after = row_of(problem, next, left - 1, end);
+                int32_t reach = 0; /* the stage fits up to there */
+                for (int32_t first = 0; first < count; first++) {
+                    if (reach < first) reach = first;
+                    while (reach < count && chain_fits(problem, first, reach + 1, unit, end, left)) reach++;
+                    if (after[first + 1] <= reach) can[first] = true;
+                }
+            }
             row[count + 1] = row[count] = (uint8_t)(count + 1);
             for (int32_t place = count - 1; place >= 0; place--)
                 row[place] = can[place] ? (uint8_t)place : row[place + 1];
         }
     }
-}
-
-static AmStatus make_next(uint8_t **next, const ChainProblem *problem, Arena *arena, AmError *error) {
-    *next = ARENA_ARRAY(arena, uint8_t, table_size(problem));
-    if (!*next) return am_fail_memory(error, table_size(problem));
-    fill_next(problem, *next);
     return AM_OK;
 }
 
@@ -144,18 +138,6 @@ static CutAgentRest *find_rest(const CutAgentState *state, int32_t place, int32_
     return *kept = rest;
 }
 
-static AmStatus make_candidate(CutAgentState *state, const CutAction *action, AmError *error) {
-    const ChainProblem *problem = state->problem;
-    int32_t left = problem->stages - state->chosen - 1;
-    CutAgentCandidate *candidate = &state->candidates[state->candidate_count++];
-    candidate->place = action->place;
-    candidate->unit = action->unit;
-    candidate->stage = chain_stage(problem, state->plan.places[state->chosen], action->place,
-                                   state->plan.units[state->chosen], action->unit);
-    candidate->rest = find_rest(state, action->place, action->unit, left);
-    return candidate->rest ? AM_OK : am_fail_memory(error, sizeof(CutAgentRest));
-}
-
 static void take_stage(CutAgentState *state, int32_t place, int32_t unit) {
     ChainStage stage = chain_stage(state->problem, state->plan.places[state->chosen], place,
                                    state->plan.units[state->chosen], unit);
@@ -176,9 +158,17 @@ static AmStatus list_candidates(CutAgentState *state, AmError *error) {
     CutActions actions = {.shortest = INFINITY};
     for (int32_t end = state->plan.units[state->chosen] + 1; end <= problem->unit_count - left + 1; end++)
         add_ends(state, end, &actions);
-    for (int32_t k = 0; k < actions.count; k++)
-        if (actions.items[k].length <= radius * actions.shortest)
-            TRY(make_candidate(state, &actions.items[k], error));
+    int32_t place = state->plan.places[state->chosen], unit = state->plan.units[state->chosen];
+    for (int32_t k = 0; k < actions.count; k++) {
+        const CutAction *action = &actions.items[k];
+        if (action->length > radius * actions.shortest) continue;
+        CutAgentCandidate *candidate = &state->candidates[state->candidate_count++];
+        candidate->place = action->place;
+        candidate->unit = action->unit;
+        candidate->stage = chain_stage(problem, place, action->place, unit, action->unit);
+        candidate->rest = find_rest(state, action->place, action->unit, left - 1);
+        if (!candidate->rest) return am_fail_memory(error, sizeof(CutAgentRest));
+    }
     return AM_OK;
 }
 
