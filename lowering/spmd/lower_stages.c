@@ -50,30 +50,26 @@ static TransferEnd end_of(const LoweredStages *stages, int32_t stage, int32_t i)
                          .state = assignment->stored[i]};
 }
 
-/* Adds the transfers of a value to all stages that need it and do not hold it. */
-static AmStatus transfer(Lowering *self, int32_t i, AmError *error) {
-    const LoweredStages *stages = self->stages;
-    StageSet held = stages->map->held[i], missing = stages->map->needed[i] & ~held;
-    int32_t sender = stage_first(held), leaves = rules_leaf_count(&self->module->instructions[i].shape);
-    for (int32_t leaf = 0; leaf < leaves; leaf++) {
-        for (int32_t receiver = 0; receiver < stages->map->stage_count; receiver++) {
-            if (!stage_in(missing, receiver)) continue;
-            self->transfers++;
-            self->sender = sender;
-            self->receiver = receiver;
-            TransferEnd source = end_of(stages, sender, i), target = end_of(stages, receiver, i);
-            if (sender == stages->stage) TRY(lower_send(self, i, leaf, source.state, &target, error));
-            else if (receiver == stages->stage)
-                TRY(lower_receive(self, i, leaf, &source, target.state, error));
-        }
-    }
-    return AM_OK;
-}
-
 AmStatus lower_transfers(Lowering *self, AmError *error) {
+    const LoweredStages *stages = self->stages;
     for (int32_t k = 0; k < self->put_off_count; k++) {
-        self->stages->awaited[self->put_off[k]] = 0;
-        TRY(transfer(self, self->put_off[k], error));
+        int32_t i = self->put_off[k];
+        stages->awaited[i] = 0;
+        /* To all stages that need the value and do not hold it. */
+        StageSet held = stages->map->held[i], missing = stages->map->needed[i] & ~held;
+        int32_t sender = stage_first(held), leaves = rules_leaf_count(&self->module->instructions[i].shape);
+        for (int32_t leaf = 0; leaf < leaves; leaf++) {
+            for (int32_t receiver = 0; receiver < stages->map->stage_count; receiver++) {
+                if (!stage_in(missing, receiver)) continue;
+                self->transfers++;
+                self->sender = sender;
+                self->receiver = receiver;
+                TransferEnd source = end_of(stages, sender, i), target = end_of(stages, receiver, i);
+                if (sender == stages->stage) TRY(lower_send(self, i, leaf, source.state, &target, error));
+                else if (receiver == stages->stage)
+                    TRY(lower_receive(self, i, leaf, &source, target.state, error));
+            }
+        }
     }
     self->put_off_count = 0;
     return AM_OK;

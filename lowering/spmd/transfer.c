@@ -64,30 +64,27 @@ static Pieces pieces_of(const TransferEnd *end, int32_t device, int32_t d, int64
     return pieces;
 }
 
-/* Matches the pieces of a dimension; both lists of pieces are ascending. */
-static void match_dimension(Matcher *self, int32_t d, const Pieces *source, const Pieces *target) {
-    for (int64_t a = 0, b = 0; a < source->blocks && b < target->blocks;) {
-        int64_t from = a * source->step + source->start, to = b * target->step + target->start;
-        int64_t from_end = from + source->extent, to_end = to + target->extent;
-        int64_t start = from > to ? from : to, end = from_end < to_end ? from_end : to_end;
-        if (start < end) {
-            ARENA_RESERVE(self->arena, self->found, self->first[d + 1], self->capacity);
-            if (!self->arena->failed)
-                self->found[self->first[d + 1]++] = (Overlap){a * source->extent + start - from,
-                                                              b * target->extent + start - to, end - start};
-        }
-        if (from_end <= to_end) a++;
-        else b++;
-    }
-}
-
 /* Finds what target device t needs of the source device; false: nothing. */
 static bool match_device(Matcher *self, int32_t t) {
     int32_t rank = self->shape->rank;
     self->first[0] = 0;
     for (int32_t d = 0; d < rank; d++) {
         self->first[d + 1] = self->first[d];
-        match_dimension(self, d, &self->source[d], &self->targets[t * rank + d]);
+        const Pieces *source = &self->source[d], *target = &self->targets[t * rank + d];
+        /* Both lists of pieces are ascending. */
+        for (int64_t a = 0, b = 0; a < source->blocks && b < target->blocks;) {
+            int64_t from = a * source->step + source->start, to = b * target->step + target->start;
+            int64_t from_end = from + source->extent, to_end = to + target->extent;
+            int64_t start = from > to ? from : to, end = from_end < to_end ? from_end : to_end;
+            if (start < end) {
+                ARENA_RESERVE(self->arena, self->found, self->first[d + 1], self->capacity);
+                if (!self->arena->failed)
+                    self->found[self->first[d + 1]++] = (Overlap){
+                        a * source->extent + start - from, b * target->extent + start - to, end - start};
+            }
+            if (from_end <= to_end) a++;
+            else b++;
+        }
         if (self->first[d + 1] == self->first[d]) return false;
     }
     return true;
