@@ -139,24 +139,6 @@ static bool is_stack(const Resolver *self, const IrInstruction *instruction) {
     return joins;
 }
 
-/* Passes on what goes into the loop or conditional i, whose computations follow it. */
-static void find_views_inside(Resolver *self, int32_t i) {
-    const Rules *rules = self->context->rules;
-    const PlannedLoop *loop = rules_loop(rules, i);
-    const PlannedConditional *conditional = rules_conditional(rules, i);
-    for (int32_t l = 0; loop && l < loop->leaf_count; l++) {
-        const LoopLeaf *leaf = &loop->leaves[l];
-        if (leaf->in_body >= 0 && leaf->initial >= 0 && leaf->initial_leaf == 0)
-            view(self, leaf->in_body, rules->alias[leaf->initial]);
-    }
-    for (int32_t k = 0; conditional && k < conditional->branch_count; k++)
-        for (int32_t l = 0; l < conditional->branches[k].leaf_count; l++) {
-            const BranchLeaf *leaf = &conditional->branches[k].leaves[l];
-            if (leaf->reader >= 0 && leaf->given_leaf == 0)
-                view(self, leaf->reader, rules->alias[leaf->given]);
-        }
-}
-
 static void find_views(Resolver *self) {
     const PlanContext *context = self->context;
     const Rules *rules = context->rules;
@@ -166,7 +148,20 @@ static void find_views(Resolver *self) {
             self->weight_of[context->roles->parameters[p].instruction] = p;
     for (int32_t i = 0; i < rules->count; i++) {
         const IrInstruction *instruction = plan_context_instruction(context, i);
-        find_views_inside(self, i);
+        /* Passes on what goes into a loop or conditional, whose computations follow it. */
+        const PlannedLoop *loop = rules_loop(rules, i);
+        const PlannedConditional *conditional = rules_conditional(rules, i);
+        for (int32_t l = 0; loop && l < loop->leaf_count; l++) {
+            const LoopLeaf *leaf = &loop->leaves[l];
+            if (leaf->in_body >= 0 && leaf->initial >= 0 && leaf->initial_leaf == 0)
+                view(self, leaf->in_body, rules->alias[leaf->initial]);
+        }
+        for (int32_t k = 0; conditional && k < conditional->branch_count; k++)
+            for (int32_t l = 0; l < conditional->branches[k].leaf_count; l++) {
+                const BranchLeaf *leaf = &conditional->branches[k].leaves[l];
+                if (leaf->reader >= 0 && leaf->given_leaf == 0)
+                    view(self, leaf->reader, rules->alias[leaf->given]);
+            }
         if (self->weight_of[i] >= 0 || self->stack_of[i] >= 0) continue;
         if (rules->alias[i] != i) view(self, i, rules->alias[i]);
         else if (is_view(instruction->opcode)) view(self, i, rules->alias[instruction->operands[0]]);

@@ -309,26 +309,22 @@ static int32_t factor_of_dimension(const FactorRule *rule, int32_t slot, int32_t
     return found;
 }
 
-static void print_slot(Text *text, const FactorRule *rule, int32_t slot) {
-    int32_t rank = 0;
-    for (int32_t f = 0; f < rule->factor_count; f++) {
-        if (rule->factors[f].dimension[slot] >= rank) rank = rule->factors[f].dimension[slot] + 1;
-    }
-    text_append_string(text, "[");
-    for (int32_t d = 0; d < rank; d++) {
-        int32_t factor = factor_of_dimension(rule, slot, d);
-        if (d) text_append_string(text, ",");
-        if (factor < rule->factor_count) print_name(text, factor);
-        else text_append_string(text, "1");
-    }
-    text_append_string(text, "]");
-}
-
 static void print_slots(Text *text, const FactorRule *rule, int32_t first, int32_t count, bool is_list) {
     if (is_list) text_append_string(text, "(");
     for (int32_t k = 0; k < count; k++) {
         if (k) text_append_string(text, ",");
-        print_slot(text, rule, first + k);
+        int32_t slot = first + k, rank = 0;
+        for (int32_t f = 0; f < rule->factor_count; f++) {
+            if (rule->factors[f].dimension[slot] >= rank) rank = rule->factors[f].dimension[slot] + 1;
+        }
+        text_append_string(text, "[");
+        for (int32_t d = 0; d < rank; d++) {
+            int32_t factor = factor_of_dimension(rule, slot, d);
+            if (d) text_append_string(text, ",");
+            if (factor < rule->factor_count) print_name(text, factor);
+            else text_append_string(text, "1");
+        }
+        text_append_string(text, "]");
     }
     if (is_list) text_append_string(text, ")");
 }
