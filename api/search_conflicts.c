@@ -173,7 +173,7 @@ static void find_plans(Traits *traits, const SearchSettings *settings, const AmO
     bool has_stages = search_has_stages(search);
     of[FOR] = trait_if(search->request->constraints.target != TARGET_AUTOMAP, "--for", target->name);
     of[FOR_TRAINER] = trait_if(target->trainer, "--for", target->name);
-    of[FOR_RESIDENT] = trait_if(!target->offloads, "--for", target->name);
+    of[FOR_RESIDENT] = trait_if(target->offload != TARGET_OFFLOADS, "--for", target->name);
     of[FOR_STACKS] = trait_if(!target->splits_layers, "--for", target->name);
     of[FOR_ONE_MICRO_BATCH] = trait_if(!target->has_micro_batches, "--for", target->name);
     of[OFFLOAD] = trait_if(search->request->offload == OFFLOAD_OPTIMIZER, "--offload", "optimizer");

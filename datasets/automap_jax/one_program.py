@@ -1,11 +1,10 @@
 """Runs a step under a plan of one stage and one micro-batch without recomputation: one jitted function."""
 
 import jax
-from jax.sharding import NamedSharding
 
 from .layers import Layers
 from .operators import compiler_options
-from .planning import FORMAT, constrain, mesh_of, partition, shardings
+from .planning import FORMAT, constrain, mesh_of, offloaded, sharding_of, shardings
 from .step_graph import Graph, evaluate, operand_arrays
 
 
@@ -44,12 +43,12 @@ class OneProgram:
             mesh = mesh_of(document["stages"][0]["mesh"], devices)
             inputs, outputs = [None] * len(self.shapes), [None] * self.layers.firsts(self.layers.output_depths)[-1]
             for row in self.layers.rows:
-                inputs[row["number"]] = NamedSharding(mesh, partition(self.shapes[row["number"]], row["spec"]))
+                inputs[row["number"]] = sharding_of(mesh, self.shapes[row["number"]], row)
                 if row["output"] is not None:
                     outputs[row["output"]] = inputs[row["number"]]
         self.places = inputs
-        self.jitted = jax.jit(function, in_shardings=inputs, out_shardings=outputs, donate_argnums=replaced,
-                              compiler_options=compiler_options())
+        self.jitted = jax.jit(offloaded(function, inputs, outputs), in_shardings=inputs, out_shardings=outputs,
+                              donate_argnums=replaced, compiler_options=compiler_options())
 
     def flat(self, step):
         """The step as a function of leaves that gives leaves."""

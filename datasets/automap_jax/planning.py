@@ -103,6 +103,11 @@ def partition(leaf, spec):
     return PartitionSpec(*(axes and tuple(axes) for axes in spec))
 
 
+def sharding_of(mesh, leaf, row):
+    """The NamedSharding of one leaf by its row: optimizer state of an offloading plan is in the host's memory."""
+    return NamedSharding(mesh, partition(leaf, row["spec"]), memory_kind=row.get("memory_kind"))
+
+
 def mesh_of(row, devices=None):
     """The Mesh that a row "mesh" of a document describes, on `devices` or the first of jax.devices()."""
     count = int(np.prod(row["shape"]))
@@ -160,7 +165,8 @@ def specs_of(rows, graph):
 
 
 def shardings(document, arguments, output=None, devices=None):
-    """NamedShardings for the arguments, and for the output where its tree is given.
+    """NamedShardings for the arguments, and for the output where its tree is given. Offloaded optimizer state has the
+    memory kind "pinned_host": the step that jax.jit compiles copies it, as that of `run` does (`offloaded`).
 
     document   the parsed output of `automap export --format jax`: a plan of one stage and one micro-batch; its
                recomputation is that of `checkpoint`
@@ -171,24 +177,43 @@ def shardings(document, arguments, output=None, devices=None):
     rows, mesh = document["parameters"], document.get("mesh")
     if document.get("format") == STAGES and len(document["stages"]) == document["micro_batches"] == 1:
         mesh = document["stages"][0]["mesh"]
-        results = {row["output"]: row["spec"] for row in rows if row["output"] is not None}
+        results = {row["output"]: row for row in rows if row["output"] is not None}
         count = len(jax.tree.leaves(output))
-        document = {"outputs": [{"index": at, "spec": results.get(at, ())} for at in range(count)]}
+        document = {"outputs": [{"spec": (), **results.get(at, {}), "index": at} for at in range(count)]}
     elif document.get("format") != FORMAT:
         raise ValueError(f"expected format {FORMAT}, found {document.get('format')} "
                          "(automap_jax.run runs plans of stages and micro-batches)")
     mesh = mesh_of(mesh, devices)
 
     def tree(like, rows, key):
-        specs = {row[key]: row["spec"] for row in rows}
+        by_number = {row[key]: row for row in rows}
         leaves, structure = jax.tree.flatten(like)
-        return structure.unflatten(
-            NamedSharding(mesh, partition(leaf, specs[number]))
-            for number, leaf in enumerate(leaves)
-        )
+        return structure.unflatten(sharding_of(mesh, leaf, by_number[number]) for number, leaf in enumerate(leaves))
 
     inputs = tree(tuple(arguments), rows, "number")
     return inputs if output is None else (inputs, tree(output, document["outputs"], "index"))
+
+
+def offloaded(function, inputs, outputs):
+    """A function of arrays that gives arrays, for arrays in the host's memory: it copies them to the devices, and its
+    results to the host. XLA chooses the time of each copy.
+
+    inputs, outputs  NamedShardings of the arrays and of the results, or None
+    """
+
+    def in_host(place):
+        return place is not None and place.memory_kind == "pinned_host"
+
+    if not any(map(in_host, [*inputs, *outputs])):
+        return function
+
+    def copied(*arrays):
+        here = [jax.device_put(array, place.with_memory_kind("device")) if in_host(place) else array
+                for array, place in zip(arrays, inputs, strict=True)]
+        return [jax.device_put(result, place) if in_host(place) else result
+                for result, place in zip(function(*here), outputs, strict=True)]
+
+    return copied
 
 
 def of_objects(step, tree):

@@ -53,6 +53,15 @@ static json_t *dimensions_to_json(const IrShape *shape) {
     return dimensions;
 }
 
+/* Writes where the optimizer state of a stage is kept: JAX's name of the host's memory. Scalars stay on the
+ * device. */
+static void set_memory(json_t *row, const PlanContext *context, const PlanStage *stage, int32_t parameter) {
+    const IrParameter *of = &context->roles->parameters[parameter];
+    bool is_there = stage->offloads_optimizer && of->role == IR_ROLE_OPTIMIZER && of->output >= 0 &&
+                    context->canonical->instructions[of->instruction].shape.rank > 0;
+    if (is_there) json_object_set_new(row, "memory_kind", json_string("pinned_host"));
+}
+
 /* ---- one stage ---- */
 
 static AmStatus add_rows(json_t *parameters, json_t *outputs, const PlanContext *context,
@@ -64,17 +73,20 @@ static AmStatus add_rows(json_t *parameters, json_t *outputs, const PlanContext 
         json_t *spec;
         TRY(spec_to_json(&spec, mesh, assignment->stored[i], plan_context_instruction(context, i), error));
         const IrParameter *parameter = &roles->parameters[p];
-        json_array_append_new(
-            parameters,
-            json_pack("{s:i, s:o, s:o, s:o}", "number", p, "path", plan_string_to_json(parameter->path),
-                      "output", parameter->output >= 0 ? json_integer(parameter->output) : json_null(),
-                      "spec", spec));
+        json_t *row = json_pack(
+            "{s:i, s:o, s:o, s:o}", "number", p, "path", plan_string_to_json(parameter->path), "output",
+            parameter->output >= 0 ? json_integer(parameter->output) : json_null(), "spec", spec);
+        set_memory(row, context, assignment->stage, p);
+        json_array_append_new(parameters, row);
     }
     for (int32_t k = 0; k < roles->output_count; k++) {
         int32_t i = target_output_source(context, k);
         json_t *spec;
         TRY(spec_to_json(&spec, mesh, assignment->stored[i], plan_context_instruction(context, i), error));
-        json_array_append_new(outputs, json_pack("{s:i, s:o}", "index", k, "spec", spec));
+        json_t *row = json_pack("{s:i, s:o}", "index", k, "spec", spec);
+        for (int32_t p = 0; p < roles->parameter_count; p++)
+            if (roles->parameters[p].output == k) set_memory(row, context, assignment->stage, p);
+        json_array_append_new(outputs, row);
     }
     return AM_OK;
 }
@@ -218,6 +230,7 @@ static AmStatus add_parameters(json_t *rows, const PlanRanks *ranks, const int32
             json_pack("{s:i, s:o, s:s, s:o, s:i, s:o}", "number", source.original, "path",
                       plan_string_to_json(parameter->path), "role", ir_role_name(parameter->role), "output",
                       output >= 0 ? json_integer(output) : json_null(), "part", part, "spec", spec);
+        set_memory(row, context, assignment->stage, p);
         if (source.layer >= 0) json_object_set_new(row, "layer", json_integer(source.layer));
         if (batch_dimensions[p] >= 0)
             json_object_set_new(row, "batch_dimension", json_integer(batch_dimensions[p]));

@@ -14,7 +14,7 @@ static const TargetRow rows[TARGET_COUNT] = {
                         .form = "plans",
                         .stages = TARGET_ANY_STAGES,
                         .has_micro_batches = true,
-                        .offloads = true,
+                        .offload = TARGET_OFFLOADS,
                         .splits_layers = true,
                         .schedules = ALL_SCHEDULES | SCHEDULE(ZB_2P)},
     [TARGET_JAX] = {.name = "jax",
@@ -22,6 +22,7 @@ static const TargetRow rows[TARGET_COUNT] = {
                     .stages = TARGET_ANY_STAGES,
                     .has_micro_batches = true,
                     .has_equal_shards = true,
+                    .offload = TARGET_OFFLOADS_ONE_PROGRAM,
                     .has_own_examples = true,
                     .has_plain_pools = true,
                     .splits_layers = true,
@@ -49,7 +50,7 @@ static const TargetRow rows[TARGET_COUNT] = {
                          .stages = TARGET_ALIKE_STAGES,
                          .has_micro_batches = true,
                          .has_equal_shards = true,
-                         .offloads = true,
+                         .offload = TARGET_OFFLOADS,
                          .schedules = SCHEDULE(1F1B) | SCHEDULE(INTERLEAVED),
                          .splits_layers = true,
                          .trainer = "Megatron-LM",
@@ -134,14 +135,26 @@ static AmStatus check_one_stage(const TargetRow *row, const Plan *plan, AmError 
     return AM_OK;
 }
 
-AmStatus target_check_plan(Target target, const Plan *plan, AmError *error) {
-    const TargetRow *row = &rows[target];
-    for (int32_t s = 0; s < plan->stage_count && !row->offloads; s++)
+/* Checks the stages that keep optimizer state in the host's memory. */
+static AmStatus check_offload(const TargetRow *row, const Plan *plan, AmError *error) {
+    bool is_one = row->offload == TARGET_OFFLOADS_ONE_PROGRAM && plan->stage_count == 1 &&
+                  plan->micro_batches == 1 && plan->stages[0].recompute.range_count == 0;
+    for (int32_t s = 0; s < plan->stage_count && row->offload != TARGET_OFFLOADS && !is_one; s++)
         if (plan->stages[s].offloads_optimizer)
             return am_fail(error, AM_ERROR_INFEASIBLE, "",
-                           "%s cannot stream optimizer state from the host, and stage %d of the plan has it "
-                           "there; search --for %s finds plans that can be exported",
-                           row->form, s, row->name);
+                           "%s cannot stream optimizer state from the host%s, and stage %d of the plan has "
+                           "it there; search --for %s finds plans that can be exported",
+                           row->form,
+                           row->offload == TARGET_NO_OFFLOAD
+                               ? ""
+                               : " but for one stage and micro-batch without recomputation",
+                           s, row->name);
+    return AM_OK;
+}
+
+AmStatus target_check_plan(Target target, const Plan *plan, AmError *error) {
+    const TargetRow *row = &rows[target];
+    TRY(check_offload(row, plan, error));
     if (plan->stage_count > 1) TRY(check_stages(row, plan, error));
     TRY(check_one_stage(row, plan, error));
     for (int32_t s = 0; s < plan->stage_count && row->has_equal_shards; s++) {

@@ -36,6 +36,13 @@ typedef enum LayerModule {
 
 enum { TARGET_SELECTIVE = 7 };
 
+/* Plans that may have optimizer state in the host's memory. */
+typedef enum TargetOffload {
+    TARGET_NO_OFFLOAD,
+    TARGET_OFFLOADS_ONE_PROGRAM, /* one stage and micro-batch, without recomputation */
+    TARGET_OFFLOADS
+} TargetOffload;
+
 typedef struct TargetRow {
     const char *name;  /* of --for and --format */
     const char *alias; /* another one, or NULL */
@@ -46,9 +53,9 @@ typedef struct TargetRow {
     bool has_leading_batch; /* batches are cut along their first dimension */
     bool has_own_examples;  /* operators of a micro-batch have its examples alone, but for sums */
     bool has_plain_pools;   /* gradients of overlapping windows may not be split in space */
-    bool offloads;          /* stages may have optimizer state in the host's memory */
     bool splits_layers;     /* stacked parameters may have a plan for each layer (ir/layers/layers.h) */
-    uint32_t schedules;     /* bits by ScheduleKind, of several stages */
+    TargetOffload offload;
+    uint32_t schedules; /* bits by ScheduleKind, of several stages */
     /* The trainer of transformers that runs the target: Megatron-LM's splits alone, cut between whole layers,
      * searched by strategies; or NULL. */
     const char *trainer;

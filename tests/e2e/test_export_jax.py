@@ -66,14 +66,17 @@ class Training:
 
     def run(self, inputs, outputs, step=None):
         """Losses of training with arguments of shardings `inputs` and results of `outputs`; `step`: the model's."""
-        step = jax.jit(step or self.model.step, in_shardings=inputs, out_shardings=outputs)
+        return self.train(jax.jit(step or self.model.step, in_shardings=inputs, out_shardings=outputs))[0]
+
+    def train(self, step):
+        """Losses of training by a step, and the last state."""
         arguments, losses = self.state, []
         for number in range(len(self.losses)):
             batch = [array[number % len(array)] for array in self.data]
             *results, loss = step(*arguments, *batch)
             arguments = reference.successors(arguments, results)
             losses.append(float(loss))
-        return losses
+        return losses, arguments
 
     def check(self, what, losses):
         worst = max(abs(a - b) / abs(b) for a, b in zip(losses, self.losses, strict=True))
@@ -157,6 +160,32 @@ def check_parameters():
     assert "dot_general" in names and not paths & set(names), f"constraints on {names}"
 
 
+def check_offloaded(training):
+    """Optimizer state of an offloading plan is in the host's memory between steps, and losses are those of one device.
+    Plans of micro-batches are refused."""
+    with tempfile.TemporaryDirectory() as folder:
+        plan, exported = pathlib.Path(folder) / "plan.json", pathlib.Path(folder) / "jax.json"
+        automap("search", training.module, "--cluster", "nominal:8", "--mesh", "data=8", "--baseline", "zero1",
+                "--even", "-o", plan, "--quiet")  # fmt: skip
+        root = json.loads(plan.read_text())
+        root["stages"][0]["offloads_optimizer"] = True
+        plan.write_text(json.dumps(root))
+        automap("export", plan, training.module, "--format", "jax", "-o", exported)
+        document = json.loads(exported.read_text())
+        plan.write_text(json.dumps(root | {"micro_batches": 2}))
+        done = subprocess.run([AUTOMAP, "export", plan, training.module, "--format", "jax"], capture_output=True,
+                              text=True)  # fmt: skip
+        assert done.returncode == 4 and "one stage and micro-batch" in done.stderr, f"{done.returncode} {done.stderr}"
+    run = automap_jax.run(document, training.model.step, training.model.arguments, donate=True)
+    losses, state = training.train(run)
+    kinds = [leaf.sharding.memory_kind for leaf in jax.tree.leaves(state)]
+    wanted = [row.get("memory_kind", "device") for row in document["parameters"]][: len(kinds)]
+    assert kinds == wanted and "pinned_host" in kinds, f"state in {kinds}, planned {wanted}"
+    program = run.jitted.lower(*run.shapes).compile().as_text()
+    assert "S(5)" in program.split("entry_computation_layout=", 1)[1].split("->", 1)[0], "no argument is in the host"
+    return training.check("offloaded", losses)
+
+
 def check_planning(training):
     """automap_jax.plan, as a user calls it."""
     inputs = automap_jax.plan(training.model.step, training.model.arguments, "nominal:8",
@@ -193,6 +222,8 @@ def main():
     for model in models if FULL else set(models) & {"gpt2_tiny"} or models[:1]:  # XLA moves its new state if it may
         print(f"{model:10} {'automap_jax.plan':24} losses off by {check_planning(trainings[model]):.1e}", flush=True)
     if not sys.argv[1:]:
+        worst = check_offloaded(Training("adamw_tiny"))
+        print(f"adamw_tiny offloaded, losses off by {worst:.1e}", flush=True)
         worst = check_constraints(Training("accumulated_tiny"))
         print(f"accumulated_tiny automap_jax.constrain losses off by {worst:.1e}", flush=True)
     print(f"{passed} plans passed, {failed} failed")

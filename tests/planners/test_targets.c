@@ -59,12 +59,24 @@ static void test_plans(void **state) {
     plan = (Plan){.stages = stages, .stage_count = 1, .micro_batches = 1, .schedule = "none"};
     stages[0].offloads_optimizer = true;
     for (int32_t k = 0; k < TARGET_COUNT; k++)
-        assert_int_equal(runs((Target)k, &plan), k == TARGET_AUTOMAP || k == TARGET_MEGATRON);
+        assert_int_equal(runs((Target)k, &plan),
+                         k == TARGET_AUTOMAP || k == TARGET_JAX || k == TARGET_MEGATRON);
+    plan.micro_batches = 2; /* JAX streams the state in one program alone */
+    assert_false(runs(TARGET_JAX, &plan));
+    plan.micro_batches = 1;
+    stages[0].recompute.range_count = 1;
+    assert_false(runs(TARGET_JAX, &plan));
+    stages[0].recompute.range_count = 0;
+    plan.stage_count = 2;
+    plan.schedule = "1f1b";
+    assert_false(runs(TARGET_JAX, &plan));
+    assert_true(runs(TARGET_AUTOMAP, &plan));
 }
 
 /* One row of Markdown for each target. */
 static void append_table(Text *text) {
     static const char *const stages[] = {"one", "alike", "any"};
+    static const char *const offloads[] = {"no", "one program", "yes"};
     for (int32_t target = 0; target < TARGET_COUNT; target++) {
         const TargetRow *row = target_row((Target)target);
         text_append(text, "| `%s` | %s | %s | %s | ", row->name, stages[row->stages],
@@ -73,7 +85,7 @@ static void append_table(Text *text) {
         for (int32_t kind = 0, listed = 0; kind < SCHEDULE_KINDS && row->stages != TARGET_ONE_STAGE; kind++)
             if (row->schedules >> kind & 1)
                 text_append(text, "%s%s", listed++ ? ", " : "", schedule_kind_name((ScheduleKind)kind));
-        text_append(text, " | %s | %s%s |\n", row->offloads ? "yes" : "no",
+        text_append(text, " | %s | %s%s |\n", offloads[row->offload],
                     row->trainer           ? "Megatron-LM's splits, whole layers, no convolution"
                     : row->has_plain_pools ? "no split of overlapping pool windows"
                                            : "-",
