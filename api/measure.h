@@ -1,6 +1,6 @@
 /* Measurements of the plans that a search found, on this machine: `search --measure N`.
  *
- * measure_plans() chooses candidates of different structure from the pool of the search, runs each in a
+ * measure_plans() chooses candidates of different structure from the pool of the search. It runs each in a
  * process of its own (executor/run/separate_run.h), and corrects the predictions of the others by the errors
  * so far. The fastest run becomes the plan.
  */

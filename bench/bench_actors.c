@@ -2,11 +2,11 @@
  *
  *   bench_actors
  *
- * How long an iteration takes that does nothing: of actors of one worker (no
- * message leaves it), of a chain over two workers with many registers (messages
- * are on their way while both work), and of a ring over two workers with one register
- * (every iteration waits for a message, the latency). Best of several runs; the last
- * column is req and ack messages per second, those within a worker included.
+ * How long an iteration takes that does nothing: of actors of one worker, of a chain and of a ring. No
+ * message leaves the one worker. The chain has two workers and many registers, so that both work while
+ * messages are on their way. The ring has two workers and one register, so that every iteration waits for a
+ * message: the latency. Best of several runs; the last column is req and ack messages per second, those
+ * within a worker included.
  */
 #include <pthread.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* Benchmark of one evaluation: assigning, lowering and pricing a one-stage plan.
  *
- * A search does little else. For every model given the same 24 plans are taken, on three meshes of 32 devices
- * of the built-in cluster C: priorities of up to four class sets of each axis drawn with a fixed seed, and
- * storage. Each part is timed on one thread, the best of several rounds for each plan, and the means are
- * printed with a number that is made of everything that pricing reads of the programs, bit for bit: two
+ * A search does little else. For every model given the same 24 plans are taken, on three meshes of 32
+ * devices of the built-in cluster C: priorities of up to four class sets of each axis drawn with a fixed
+ * seed, and storage. Each part is timed on one thread, the best of several rounds for each plan, and the
+ * means are printed. A number is made of everything that pricing reads of the programs, bit for bit: two
  * builds that print the same number lower alike.
  */
 #include <stdio.h>

@@ -1,13 +1,12 @@
 /* Benchmark of matrix products of f32: tiles (executor/cpu/matmul/product.h) beside OpenBLAS, and limits of
  * models.
  *
- * Shapes are those of GPT-2's training step at 1,024 tokens, with 1,536 of its
- * 50,257 words, and of smaller models. Both take turns on one thread, timed by
- * the processor's own time, and the least of the rounds counts, as other
- * programs slow both. Then, for every MODEL of datasets/models (default
- * gpt2_batch1): the operations of its products and convolutions at the best rate
- * of OpenBLAS here, the bytes that all other steps read and write at the rate of
- * a copy, and the sum of both, a limit for one thread that neither overlaps.
+ * Shapes are those of GPT-2's training step at 1,024 tokens, with 1,536 of its 50,257 words, and of smaller
+ * models. Both take turns on one thread, timed by the processor's own time, and the least of the rounds
+ * counts, as other programs slow both. Then, for every MODEL of datasets/models (default gpt2_batch1): the
+ * operations of its products and convolutions at the best rate of OpenBLAS here, and the bytes that all
+ * other steps read and write at the rate of a copy. The sum of both is a limit for one thread that overlaps
+ * neither.
  *
  *   bench_products [--quick] [MODEL ...]
  */

@@ -1,10 +1,9 @@
 /* Benchmark of single_stage_search(): its time and the quality of its plan.
  *
- * For every model of datasets/models on built-in clusters, with the defaults of
- * `automap search`: seconds by the clock and of all processors together (reading
- * the module is apart, under import), priced plans and what one costs, the plan's
- * step time, and its ratio to the best baseline's (below 1: faster than data
- * parallel and Megatron-like).
+ * For every model of datasets/models on built-in clusters, with the defaults of `automap search`: seconds by
+ * the clock and of all processors together, priced plans and the seconds of one, the plan's step time, and
+ * its ratio to the best baseline's (below 1: faster than data parallel and Megatron-like). Reading the
+ * module is apart, under import.
  *
  * The column "paper s" has the seconds that Auto-MAP reports for operator partitioning of the
  * model on its clusters B and C (section 5, tables 3 to 5: VGG-19 30 s, T5 0.5 h,

@@ -1,6 +1,5 @@
-/* Operators that no back end runs: those of modules that are divided or compiled
- * already, those that need a channel to the host, and those that repeat or
- * exchange in ways which a program of steps has no form for.
+/* Operators that no back end runs: those of modules that are divided or compiled already, and those that
+ * need a channel to the host. Others repeat or exchange in ways for which a program of steps has no form.
  */
 #include "executor/refused.h"
 

@@ -1,9 +1,10 @@
 /* The search over everything that the options leave open: spaces, and the number of micro-batches.
  *
- * plan_search() is the list of its steps. Every source of plans adds candidates to one pool; the best of them
- * is the result. The sources depend on the options: rounds over any number of stages (search_rounds.h),
- * one-stage plans for each number of micro-batches (search_micro_batches.h), strategies of a trainer
- * (search_strategies.h), a sample of the layers of a large module (sample_search.h), or the paper's own mode.
+ * plan_search() is the list of its steps. Every source of plans adds candidates to one pool; the best of
+ * them is the result. The options select the source: rounds over any number of stages (search_rounds.h),
+ * one-stage plans for each number of micro-batches (search_micro_batches.h), or strategies of a trainer
+ * (search_strategies.h). Others are a sample of the layers of a large module (sample_search.h), and the
+ * paper's own mode.
  */
 #include "planners/plan_search.h"
 

@@ -1,5 +1,5 @@
-/* The search on a sample of layers: the module with one or a few of its repeated layers is searched, and the
- * best plans of the sample are extended to all layers and simulated on the module, the fastest first.
+/* The search on a sample of layers, the module with one or a few of its repeated layers. The best plans of
+ * the sample are extended to all layers and simulated on the module, the fastest first.
  *
  * The forms of a module (planners/forms/module_forms.h) are searched one after another. The result is the
  * fastest plan of all, each simulated on its own form. A form after the first is left out only by its

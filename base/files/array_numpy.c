@@ -1,9 +1,9 @@
 /* Numpy's .npy, and .npz: a zip archive with one .npy per array.
  *
- * A .npy is "\x93NUMPY", two version bytes, the header's length (u16 in version 1, u32 in 2 and 3),
- * a Python dict literal with exactly the keys 'descr', 'fortran_order' and 'shape', and the data. A
- * parser for that form alone reads the literal. Arrays of structures, text, dates and objects have
- * no element type here: they are listed as INVALID. Big-endian data is refused.
+ * A .npy is "\x93NUMPY", two version bytes, the header's length (u16 in version 1, u32 in 2 and 3), the
+ * header and the data. The header is a Python dict literal with exactly the keys 'descr', 'fortran_order'
+ * and 'shape'. A parser for that form alone reads the literal. Arrays of structures, text, dates and objects
+ * have no element type here: they are listed as INVALID. Big-endian data is refused.
  *
  * Sizes in an archive are compared with the largest expansion of its bytes (deflate makes at most
  * 1032 bytes of one), so that no caller allocates by an invented number.

@@ -1,5 +1,5 @@
-/* The check is made on the open folder, and its files are opened by openat() with O_NOFOLLOW, so that a link
- * planted between a check and its use has no effect.
+/* The check is made on the open folder, and openat() with O_NOFOLLOW opens its files. So a link planted
+ * between a check and its use has no effect.
  */
 #define _GNU_SOURCE
 #include "base/files/private_folder.h"

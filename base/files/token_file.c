@@ -1,10 +1,10 @@
 /* Reads files of tokens: raw integers, NumPy arrays, and Megatron's .bin with .idx.
  *
- * Megatron's .idx is "MMIDIDX\0\0", u64 1, u8 type, u64 sequences, u64 documents + 1, then for
- * each sequence its length (i32), for each its first byte in the .bin (i64), and the sequence
- * with which each document begins (i64), the last one past the end. Some have a byte
- * for each sequence after that. Sequences lie one after the other, which is checked piece by
- * piece, so that the index takes no memory however many there are.
+ * Megatron's .idx is "MMIDIDX\0\0", u64 1, u8 type, u64 sequences, u64 documents + 1, and three lists. They
+ * are the length of each sequence (i32), its first byte in the .bin (i64), and the sequence with which each
+ * document begins (i64), the last one past the end. Some have a byte for each sequence after that. Sequences
+ * lie one after the other, which is checked piece by piece, so that the index takes no memory however many
+ * there are.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "base/files/token_file.h"

@@ -5,10 +5,10 @@
  * between their strategies; a plan must keep within a number of bytes in total. Pairs are few, so
  * that the exact optimum is known (decisions_exact.h).
  *
- * Searchers may read the graph and the bytes, stored and moved, which follow from shapes alone.
- * They learn seconds only by paying for them: each plan, whole or in part, that is priced for the
- * first time is one evaluation of the meter, for any purpose (an increment is the price of a
- * partial plan with one more decision). Repeated queries are free.
+ * Searchers may read the graph and the bytes, stored and moved, which follow from shapes alone. They learn
+ * seconds only by paying for them: each plan, whole or in part, that is priced for the first time is one
+ * evaluation of the meter, for any purpose. An increment is the price of a partial plan with one more
+ * decision. Repeated queries are free.
  */
 #ifndef BENCH_QUALITY_DECISIONS_H
 #define BENCH_QUALITY_DECISIONS_H

@@ -1,11 +1,11 @@
 /* Windows of modules as decision problems.
  *
- * A strategy is a factor (or none) per mesh axis that divides evenly; the most_bytes ones are kept.
- * Its seconds are the roofline's for the shard of one device (cost/operator/operator.h), its bytes those of
- * the result and of the parameters that it reads, these four times (gradient and Adam's moments).
- * Between two operators of the window the array is resharded from the state of the producer to the
- * state that the reader needs, axis after axis, by the corresponding collective (OneFlow, table 2),
- * whose seconds are the cluster's; values from outside the window are in any needed state. */
+ * A strategy is a factor (or none) per mesh axis that divides evenly; the most_bytes ones are kept. Its
+ * seconds are the roofline's for the shard of one device (cost/operator/operator.h), its bytes those of the
+ * result and of the parameters that it reads, these four times (gradient and Adam's moments). Between two
+ * operators of the window the array is resharded from the state of the producer to the state that the reader
+ * needs. This takes the corresponding collective of each axis (OneFlow, table 2), whose seconds are the
+ * cluster's; values from outside the window are in any needed state. */
 #include "bench/quality/decisions_cut.h"
 
 #include <math.h>

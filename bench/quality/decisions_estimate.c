@@ -1,8 +1,8 @@
 /* Estimates of plans of decision problems, by regression on increments.
  *
- * With K the kernel of the samples and y their values above the mean, the posterior mean of a term
- * is its prior variance times the sum of (K^-1 y) over the samples that contain it. K's Cholesky
- * factor grows by a row with every sample. */
+ * K is the kernel of the samples, y their values above the mean. The posterior mean of a term is its prior
+ * variance times the sum of (K^-1 y) over the samples that contain it. K's Cholesky factor grows by a row
+ * with every sample. */
 #include "bench/quality/decisions_estimate.h"
 
 #include <math.h>

@@ -18,10 +18,9 @@
  * TCP, which was measured at 4 to 5 GB/s with 8 to 16 MB. Between servers of TPUs 100 Gb/s are assumed.
  *
  * Hosts: copies between the host's memory and a device have the rate of its PCIe link, or of NVLink-C2C (450
- * GB/s one way, which the two devices of a GB200 or GB300 share). A device's part of the host's memory is
- * that of a DGX-1 (512 GB), DGX A100 (1 TB with 40 GB devices, 2 TB with 80 GB), DGX H100, H200 and B200 (2
- * TB, of eight devices each), or of a Grace (480 GB). Sources: NVIDIA data sheets and user guides of these
- * systems.
+ * GB/s one way, which the two devices of a GB200 or GB300 share). A device's part of the host's memory is an
+ * eighth of that of a DGX-1 (512 GB), DGX A100 (1 TB with 40 GB devices, 2 TB with 80 GB), or DGX H100, H200
+ * and B200 (2 TB). With a Grace it is 480 GB. Sources: NVIDIA data sheets and user guides of these systems.
  *
  * Curves: fraction of the peak against the FLOPs of a product or the bytes of an access. Measured: V100 in
  * f32 (256, 512, 1024 and 4096 cubed reach 0.2, 0.6, 0.8 and 0.92), the H200 at large sizes, and the B200

@@ -7,8 +7,8 @@
  * (an element of the curves has four), 64-bit arithmetic counts twice, narrow floating types have
  * classes of their own or are rounded after each operator, which costs "cheap_bf16" - "cheap".
  *
- * A step of a row group takes the time of as many arrays as there are blocks, each of a block's size, and
- * the difference for values of global arrays that only memory holds.
+ * A step of a row group takes the time of as many arrays as there are blocks, each of a block's size. The
+ * difference is added for values of global arrays that only memory holds.
  */
 #include "cost/operator/operator_terms.h"
 

@@ -1,8 +1,9 @@
 /* The 1F1B schedule of a pipeline by the seconds of its stages alone.
  *
  * Stage s of S runs min(M, S - s) iterations forward, then alternately one backward and one forward. An
- * iteration begins when the one before it on the stage has ended and its input has arrived. pipeline_clock.h
- * has the clock of simulated programs, with any schedule. Time: S M.
+ * iteration begins when the one before it on the stage has ended and its input has arrived. Time: S M. The
+ * other clock, pipeline_clock.h, has events of lowered programs under any schedule. Searches compare
+ * thousands of pipelines before any is lowered, by seconds of tables alone, and need this one.
  */
 #ifndef COST_SIMULATE_CLOCK_1F1B_H
 #define COST_SIMULATE_CLOCK_1F1B_H

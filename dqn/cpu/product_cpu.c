@@ -1,6 +1,6 @@
 /* Matrix products of the learner on the CPU. The columns are divided into strips, k into pieces. The part of
- * b that a strip needs within a piece is read in place, or from a copy on the stack if its columns are not
- * contiguous or do not fill a vector. Sums stay in `out` between pieces, which changes no bit.
+ * b that a strip needs within a piece is read in place. If its columns are not contiguous or do not fill a
+ * vector, it is read from a copy on the stack. Sums stay in `out` between pieces, which changes no bit.
  *
  * This file is compiled with products fused into additions (-ffp-contract=fast).
  */

@@ -1,6 +1,6 @@
 /* A causal mask of a region: the keys after the last row of a block, which the block may leave out.
  *
- * For row 1 of 3 with a causal mask, the scores 1 2 3 become 1 2 -1e9, so that a block that ends at row 1
+ * For row 1 of 3 with a causal mask, the scores 1 2 3 become 1 2 -1e9. So a block that ends at row 1
  * computes the keys 0 and 1 alone.
  */
 #ifndef EXECUTOR_ATTENTION_CAUSAL_KEYS_H

@@ -2,12 +2,11 @@
  * process, is the first; comm_mpi.c joins processes on the host; for CUDA there are
  * executor/cuda/comm/comm_local_cuda.c and comm_nccl.c.
  *
- * Every rank holds a Comm. Before the first training step each collective of the program becomes a
- * CommCall (shapes and group resolved), then the runner binds addresses, every rank's thread calls
- * start(), and every step runs the call. Results do not depend on timing: reductions are in group
- * order, floating ones accumulate in double and are rounded once (except NCCL, which chooses its
- * own order). When one rank fails, the others are released: their collectives return
- * AM_ERROR_RUNTIME instead of waiting.
+ * Every rank holds a Comm. Before the first training step each collective of the program becomes a CommCall
+ * (shapes and group resolved). Then the runner binds addresses, every rank's thread calls start(), and every
+ * step runs the call. Results do not depend on timing: reductions are in group order, floating ones
+ * accumulate in double and are rounded once (except NCCL, which chooses its own order). When one rank fails,
+ * the others are released: their collectives return AM_ERROR_RUNTIME instead of waiting.
  *
  * On an asynchronous device run() only issues the collective: it runs after all work issued to the
  * device before, and concurrently with later work until wait(). The runner (overlap.c) waits before

@@ -1,9 +1,9 @@
 /* The data from one rank to another in a collective or transfer, as a stream of bytes.
  *
- * A stream is a list of boxes: parts of arrays, in row-major order, each beginning at a multiple of
- * 16 bytes. Sender and receiver list the same boxes in the same order, each with the layout of its
- * own arrays, so that a stream can be cut anywhere at a multiple of 16 and sent in pieces of one
- * size, for any number and shapes of arrays.
+ * A stream is a list of boxes: parts of arrays, in row-major order, each beginning at a multiple of 16
+ * bytes. Sender and receiver list the same boxes in the same order, each with the layout of its own arrays.
+ * So a stream can be cut anywhere at a multiple of 16 and sent in pieces of one size, for any number and
+ * shapes of arrays.
  */
 #ifndef EXECUTOR_COMM_COMM_STREAM_H
 #define EXECUTOR_COMM_COMM_STREAM_H

@@ -1,8 +1,8 @@
 /* Opens the module of a validation, and runs it over held-out data with the values that the training has.
  *
  * Parameters are matched by path and shape (validation_match.c); data comes from the files of --eval-data.
- * When a validation is due, the ranks of the training give their values (validation_take()),
- * validation_gather() collects them in process 0, and validation_run() sums the outputs of all batches on
+ * When a validation is due, the ranks of the training give their values (validation_take()) and
+ * validation_gather() collects them in process 0. Then validation_run() sums the outputs of all batches on
  * one device.
  */
 #include "executor/run/validation.h"

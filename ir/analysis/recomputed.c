@@ -1,11 +1,10 @@
 /* Finds recomputation, such as jax.checkpoint produces, by value.
  *
- * Value numbering: the class of a value is a hash of its operator, shape, attributes and the
- * classes of its operands, as in global value numbering. Two values of one class are equal, so that
- * a backward instruction in the class of a forward instruction repeats it; metadata is not needed.
- * Consecutive reshapes count as one, barriers are transparent, progressions of integers have the class
- * of their elements (progressions.h), and computations that reductions and loops call are hashed by
- * structure, not by name.
+ * Value numbering: the class of a value is a hash of its operator, shape, attributes and the classes of its
+ * operands, as in global value numbering. Two values of one class are equal, so that a backward instruction
+ * in the class of a forward instruction repeats it; metadata is not needed. Consecutive reshapes count as
+ * one, and barriers are transparent. Progressions of integers have the class of their elements
+ * (progressions.h). Computations that reductions and loops call are hashed by structure, not by name.
  *
  * Classes extend into the bodies of loops. An element that the body returns unchanged has the class
  * of its initial value. A slice of such an array has the class "this loop's slice" of the array,

@@ -1,7 +1,7 @@
 /* The state of one lowering, shared by the files of this folder.
  *
- * lower.c lowers instructions in order, reshard.c brings operands into the needed states, lower_loop.c and
- * lower_branches.c lower loops and conditionals as programs of their own, and lower_stages.c and transfer.c
+ * lower.c lowers instructions in order, and reshard.c brings operands into the needed states. lower_loop.c
+ * and lower_branches.c lower loops and conditionals as programs of their own. lower_stages.c and transfer.c
  * restrict a program to its stage.
  */
 #ifndef LOWERING_SPMD_LOWER_INTERNAL_H

@@ -1,9 +1,9 @@
 /* Arrays for training pipeline agents (Auto-MAP sections 3.5 and 4.5).
  *
- * A set is computation C, activation A and weight W of a generated network, and its devices. C and
- * W are prefix sums, A is the cost of a cut; all three are taken at 128 even points and scaled
- * together, so that the largest number is 1: C in seconds of a micro-batch on a device of rate 1, A
- * in seconds of its transfer on the link between servers, W in seconds on that link.
+ * A set is computation C, activation A and weight W of a generated network, and its devices. C and W are
+ * prefix sums, A is the cost of a cut; all three are taken at 128 even points and scaled together, so that
+ * the largest number is 1. C is in seconds of a micro-batch on a device of rate 1. A is in seconds of its
+ * transfer on the link between servers, W in seconds on that link.
  *
  * Every number is a function of (seed, index). Of each array is drawn, independently:
  *   noise     uniform [0, 1], normal (0.5, 0.2) cut to [0.02, inf), exponential, or binomial (8, 0.5) / 8

@@ -1,12 +1,11 @@
 /* The environment of the agent that cuts pipelines (Auto-MAP sections 3.5 and 4.5).
  *
- * A state is a chain of at most 128 layers with units of devices, and the stages chosen so far from
- * the left. An action is the end of the next stage, in layers and in units of devices. Actions from
- * which no plan within the memory can be completed are masked, by an exact table, and those far
- * from the balance of work too, by Auto-MAP's radius. The agent sees an action by features of its
- * remainder: the rest of the chain, the devices and the number of stages for it. All of them are
- * ratios, so that one network serves every length of chain, every number of devices and every mix
- * of rates.
+ * A state is a chain of at most 128 layers with units of devices, and the stages chosen so far from the
+ * left. An action is the end of the next stage, in layers and in units of devices. An exact table masks
+ * actions from which no plan within the memory can be completed. Auto-MAP's radius masks those far from the
+ * balance of work. The agent sees an action by features of its remainder: the rest of the chain, the devices
+ * and the number of stages for it. All of them are ratios, so that one network serves every length of chain,
+ * every number of devices and every mix of rates.
  *
  * The length of a pipeline (chain.h) is
  *
@@ -18,8 +17,8 @@
  * shortest of four splits of the rest that only distribute work; the others are features. The rest
  * of a single stage has a known length.
  *
- * A rest is equal for every partial plan that leads to it, so that its features and the network's
- * output for it are kept in a table that all states of an episode share.
+ * A rest is equal for every partial plan that leads to it. So a table that all states of an episode share
+ * keeps its features and the network's output for it.
  *
  * The environment does not search: every stage is chosen once.
  */

@@ -1,13 +1,13 @@
 /* The observation of the agent that cuts pipelines, of the rest of a chain: splits that only distribute work,
  * and ratios to them.
  *
- * The rest is `left` stages over the layers after `place` on the units from `unit` on. Units are
- * allotted in four ways: equal numbers; the same with boundaries moved to those of servers; all
- * surplus units to the first stage; or to the last one. On each, work is distributed by rate, then
- * twice again minus the time of the transfers and reductions of the split before, every cut the
- * cheapest within an eighth of a stage. With equal numbers there are also the nearest place to a
- * balance of work, and the cheapest cuts within an eighth and a quarter of a stage of it. Each
- * split is priced by the chain's length; the shortest of those that fit the memory is the estimate.
+ * The rest is `left` stages over the layers after `place` on the units from `unit` on. Units are allotted in
+ * four ways: equal numbers; the same with boundaries moved to those of servers; all surplus units to the
+ * first stage; or to the last one. On each, work is distributed by rate, then twice again minus the time of
+ * the transfers and reductions of the split before. Every cut is the cheapest within an eighth of a stage.
+ * With equal numbers there are also the nearest place to a balance of work, and the cheapest cuts within an
+ * eighth and a quarter of a stage of it. Each split is priced by the chain's length; the shortest of those
+ * that fit the memory is the estimate.
  */
 #ifndef PLANNERS_CUT_AGENT_CUT_AGENT_FEATURES_H
 #define PLANNERS_CUT_AGENT_CUT_AGENT_FEATURES_H

@@ -1,5 +1,6 @@
-/* The search for shares: lines of seconds and of memory through simulated points, the balance by these lines
- * in integer numbers of units of the split dimensions, and a line search between equal and balanced shares.
+/* The search for shares. Lines of seconds and of memory go through simulated points. They give the balance
+ * in integer numbers of units of the split dimensions; a line search between equal and balanced shares
+ * follows.
  *
  * Example: VGG-19 on one V100 and one T4. At equal shares the V100 computes 200 ms and the T4 490 ms, so the
  * first balance is 0.71 : 0.29; fitted lines move it to 0.67 : 0.33, since updates do not depend on the

@@ -2,11 +2,11 @@
  *
  * An axis is mixed if its coordinates have devices of different types. Coordinates with the same devices are
  * a class and get equal shares. The simulated computing seconds of a class are a line over its share, a + b
- * share: a is what does not depend on the share (launches, updates), b is the speed of these devices for this
- * module. The shares that let all classes end at once are simulated and the lines are fitted again. Memory is
- * a line over the share, too: a class that lacks memory keeps what fits, and the least busy classes take the
- * rest. Collectives and overlap do not follow these lines, so shares between the equal ones and the balanced
- * ones, and beyond, are simulated as well, and so are those of Whale's algorithm 1.
+ * share: a is what does not depend on the share (launches, updates), b is the speed of these devices for
+ * this module. The shares that let all classes end at once are simulated and the lines are fitted again.
+ * Memory is a line over the share, too: a class that lacks memory keeps what fits, and the least busy
+ * classes take the rest. Collectives and overlap do not follow these lines. So shares between the equal ones
+ * and the balanced ones, and beyond, are simulated as well, with those of Whale's algorithm 1.
  */
 #ifndef PLANNERS_IMPROVE_UNEVEN_SHARES_H
 #define PLANNERS_IMPROVE_UNEVEN_SHARES_H

@@ -1,10 +1,10 @@
 /* The dynamic program over stages.
  *
- * For one number of micro-batches M and a limit on the longest iteration, least[s][p][u] is the
- * least sum of iterations of s stages with the units from u on and the devices from p on. Stages
- * are added at the front, so that s determines the number of iterations that the first of them
- * keeps. The limit increases from the least possible one in steps of 1.05, while (M - 1) limits
- * plus the least sum of all may be less than the best found.
+ * It has one number of micro-batches M and a limit on the longest iteration. least[s][p][u] is the least sum
+ * of iterations of s stages with the units from u on and the devices from p on. Stages are added at the
+ * front, so that s determines the number of iterations that the first of them keeps. The limit increases
+ * from the least possible one in steps of 1.05, while (M - 1) limits plus the least sum of all may be less
+ * than the best found.
  */
 #include "planners/pipeline/stage_dp.h"
 

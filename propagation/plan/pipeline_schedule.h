@@ -13,9 +13,9 @@
  *   zb_2p              the handcrafted schedule ZB-H2 of the same paper: 2 (S - s) - 1 iterations of F
  *                      before the first B, and W 2 s iterations after B                   in flight 2 S - 1
  *
- * With equal stages that do not wait for transfers a step takes M (F + B + W) and a bubble: (S -
- * 1)(F + B + W) for gpipe and 1f1b, 1/V of it for interleaved_1f1b if S divides M, and (S - 1)(F +
- * max(B - W, 0)) for zb_h1 if M is at least S. Under zb_2p a stage that has ended its step begins the next
+ * With equal stages that do not wait for transfers a step takes M (F + B + W) and a bubble. The bubble is (S
+ * - 1)(F + B + W) for gpipe and 1f1b, and 1/V of it for interleaved_1f1b if S divides M. For zb_h1 it is (S
+ * - 1)(F + max(B - W, 0)) if M is at least S. Under zb_2p a stage that has ended its step begins the next
  * one, before the stages after it end theirs: with F = B = W and M of at least 2 S - 1 no stage waits.
  */
 #ifndef PROPAGATION_PLAN_PIPELINE_SCHEDULE_H

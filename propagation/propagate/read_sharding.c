@@ -1,8 +1,8 @@
 /* Reads HLO sharding attributes as SBP states; sharding_message.c has the reverse direction.
  *
- * A sharding is an array of devices: a list, an iota that is reshaped and transposed, or named axes
- * of a mesh, which is an iota over the axes, transposed to the order in which the dimensions name
- * them. The inverse gives for each device its part of each dimension.
+ * A sharding is an array of devices: a list, an iota that is reshaped and transposed, or named axes of a
+ * mesh. The latter are an iota over the axes, transposed to the order in which the dimensions name them. The
+ * inverse gives for each device its part of each dimension.
  *
  * A mesh numbers devices row-major, so that a state follows from one step along each axis from
  * device 0, and is then checked on every device. A mesh is inferred from the fastest axis to the

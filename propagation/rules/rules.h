@@ -1,11 +1,10 @@
 /* Factor rules: the semantics of each operator in einsum form.
  *
- * A rule lists an instruction's factors. A factor has a size and, in every operand and result, at
- * most one corresponding dimension. Splitting a factor n ways splits all these dimensions n ways. A
- * factor whose size does not divide cannot be split evenly. The dimensions of a permutation have
- * sizes of their own; its size is the result's. In a merged dimension (reshape h*e) the major part
- * is a factor, of the major part's size, and the part minor to it is a factor that is split in each
- * block of the major part.
+ * A rule lists an instruction's factors. A factor has a size and, in every operand and result, at most one
+ * corresponding dimension. Splitting a factor n ways splits all these dimensions n ways. A factor whose size
+ * does not divide cannot be split evenly. The dimensions of a permutation have sizes of their own; its size
+ * is the result's. In a merged dimension (reshape h*e) the major part is a factor of its own size. The part
+ * minor to it is a factor that is split in each block of the major part.
  *
  *     dot ([b,m,k],[b,k,n])->[b,m,n] reduce k(add)
  */

@@ -1,8 +1,8 @@
 /* Rule of a fusion that contains products: composed from the rules of the instructions inside.
  *
- * Dimensions of values inside that some inner factor ties are one class. A class is a factor of the
- * fusion if every inner instruction may split it and every result is split, does not depend on it,
- * or is a sum of parts:
+ * Dimensions of values inside that some inner factor ties are one class. A class is a factor of the fusion
+ * if every inner instruction may split it. Every result is split, does not depend on it, or is a sum of
+ * parts:
  *
  *     attention backward: rows are split in q, dq and the statistics; dk and dv are partial sums
  *

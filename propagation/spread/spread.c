@@ -1,8 +1,8 @@
 /* The fixed point over a module as read: seeds, order, called computations.
  *
- * A computation that a while, conditional or call runs is tied to it: the parameter and root of a
- * while's body and the parameter of its condition have the sharding of the while, roots of branches
- * that of the conditional, parameters those of the operands. Given shardings do not change.
+ * A computation that a while, conditional or call runs is tied to it. The parameter and root of a while's
+ * body and the parameter of its condition have the sharding of the while. Roots of branches have that of the
+ * conditional, and parameters those of the operands. Given shardings do not change.
  */
 #include "propagation/spread/spread.h"
 #include "ir/encodings.h"

@@ -1,12 +1,11 @@
 /* convolution with a contiguous batch in the input: gradients to the weights.
  *
- * JAX's f01b_i01o->01bf: the "batch" are the input features (i), the contracted "features" are the
- * examples (n), the window covers the whole image of the gradient. For every output position t (a
- * cell of the weights) the result is therefore the product [i, positions] x [positions, f] over all
- * examples and positions, both of whose operands are read in place: row i of a tile is x[n,
- * position(t), i], B is dy[n, position, f]. Lines along the last spatial dimension are the segments
- * (tile.h); reads of padding are cut off, so that they cost nothing. Without a window all lines are
- * one.
+ * JAX's f01b_i01o->01bf: the "batch" are the input features (i), the contracted "features" are the examples
+ * (n), the window covers the whole image of the gradient. For every output position t (a cell of the
+ * weights) the result is therefore the product [i, positions] x [positions, f] over all examples and
+ * positions. Both of its operands are read in place: row i of a tile is x[n, position(t), i], B is dy[n,
+ * position, f]. Lines along the last spatial dimension are the segments (tile.h); reads of padding are cut
+ * off, so that they cost nothing. Without a window all lines are one.
  *
  * The depth is processed in chunks that stay in the second-level cache while all tiles of the
  * result are updated. The team divides (position t, rows i). If the features do not fill whole

@@ -1,14 +1,13 @@
 /* rng-bit-generator: counter-based random bits, bit for bit those of XLA on CPU.
  *
- * The state is the key, 64 bits, then the counter, 64 bits or (Philox) 128. A block of counter c is
- * a keyed bijection of c: Threefry-2x32 with 20 rounds gives two words of 32 bits, Philox-4x32 with
- * 10 rounds four (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011). Elements
- * of 64 bits take two words, the low one first; narrower ones take a word each and keep its low
- * bits. Philox, which is also the default, has the key in the upper half of a 64-bit state's
- * counter and uses its words in row-major order. Threefry does so for 64 bits. For 32 bits it
- * splits the first even dimension (else the largest, rounded up) in pairs, counts the pairs in
- * row-major order and gives the words of a block to the two members of its pair. The new state
- * counts the used blocks.
+ * The state is the key, 64 bits, then the counter, 64 bits or (Philox) 128. A block of counter c is a keyed
+ * bijection of c: Threefry-2x32 with 20 rounds gives two words of 32 bits, Philox-4x32 with 10 rounds four
+ * (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011). Elements of 64 bits take two
+ * words, the low one first; narrower ones take a word each and keep its low bits. Philox, which is also the
+ * default, has the key in the upper half of a 64-bit state's counter and uses its words in row-major order.
+ * Threefry does so for 64 bits. For 32 bits it splits the first even dimension (else the largest, rounded
+ * up) in pairs and counts the pairs in row-major order. The words of a block go to the two members of its
+ * pair. The new state counts the used blocks.
  */
 #include "executor/cpu/other/random_bits.h"
 

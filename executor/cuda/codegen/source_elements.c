@@ -1,15 +1,13 @@
 /* Element-wise kernels: one thread per element of an index space, or per group of
  * neighbours.
  *
- * A thread finds its index along each dimension from its number, reads every
- * input at its strides (0 where it is broadcast), computes the operators in
- * registers and writes the outputs, which are dense. All reads come before all
- * writes, so an output may have the memory of an input that is read at the same
- * element. Operators that only move elements (broadcast, reverse, copies)
- * are kernels without operators. Dimensions through which all inputs step with
- * one stride are joined first, which leaves few divisions. In a large space a
- * thread has a group of neighbours along the last dimension: it reads and writes
- * dense arrays in accesses of up to 16 bytes.
+ * A thread finds its index along each dimension from its number and reads every input at its strides (0
+ * where it is broadcast). It computes the operators in registers and writes the outputs, which are dense.
+ * All reads come before all writes, so an output may have the memory of an input that is read at the same
+ * element. Operators that only move elements (broadcast, reverse, copies) are kernels without operators.
+ * Dimensions through which all inputs step with one stride are joined first, which leaves few divisions. In
+ * a large space a thread has a group of neighbours along the last dimension: it reads and writes dense
+ * arrays in accesses of up to 16 bytes.
  */
 #include <stdio.h>
 #include <string.h>

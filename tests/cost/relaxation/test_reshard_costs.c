@@ -1,5 +1,5 @@
-/* The three costs of a reshard are one formula. On one axis of n devices with a link of r bytes/s, without
- * latency and efficiency curves, a ring sends (n-1)/n of the bytes that a group moves, and twice that for an
+/* The three costs of a reshard are one formula. An axis has n devices and a link of r bytes/s, without
+ * latency and efficiency curves. A ring sends (n-1)/n of the bytes that a group moves, and twice that for an
  * all-reduce. Bytes of assignment, shares of lowering and seconds of the bound have to be the same numbers.
  */
 #include <setjmp.h>

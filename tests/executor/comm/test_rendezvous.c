@@ -1,6 +1,5 @@
 /* Meetings of threads: no thread passes before all have come, letters are complete until the next
- * meeting, and a failure releases waiting threads - with as many threads as processors, which poll,
- * and with more, which sleep. */
+ * rendezvous, and a failure releases waiting threads. As many threads as processors poll, and more sleep. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

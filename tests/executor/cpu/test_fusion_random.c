@@ -1,7 +1,6 @@
-/* Random fusions against one operator at a time: shapes of rank 0 to 4 with sizes
- * around those of tiles and vectors (and 0), inputs dense or broadcast along any
- * dimensions, several outputs, some in place of an input, by one thread and by a
- * team. Every operator is exact, so results must be equal. */
+/* Random fusions against one operator at a time: shapes of rank 0 to 4 with sizes around those of tiles and
+ * vectors (and 0), inputs dense or broadcast along any dimensions, and several outputs, some in place of an
+ * input. One thread and a team run them. Every operator is exact, so results must be equal. */
 /* labels: threads */
 #include "base/random.h"
 #include "executor/cpu/team.h"

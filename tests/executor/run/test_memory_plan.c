@@ -1,7 +1,7 @@
-/* Memory at run time equals the buffer plan, to the byte: a rank's allocation from its back end,
- * the memory of its values, the accesses of its steps, and the cost model's figure, for every small
- * model of datasets/models on one device, split, and in micro-batches. A rank's memory is enlarged
- * by a guard, and unowned bytes are marked: both must be unchanged after two steps. */
+/* Memory at run time equals the buffer plan, to the byte: a rank's allocation from its back end, the memory
+ * of its values, the accesses of its steps, and the cost model's figure. The cases are every small model of
+ * datasets/models on one device, split, and in micro-batches. A rank's memory is enlarged by a guard, and
+ * unowned bytes are marked: both must be unchanged after two steps. */
 #include "tests/support/runner_case.h"
 
 #include <cblas.h>
