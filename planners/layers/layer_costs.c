@@ -58,6 +58,25 @@ static void add_stage_cuts(LayerCosts *self, const PipelineWork *work, int32_t *
 /* Fewer units, as where one operator has nearly all work, are cut at every place. */
 enum { LEAST_UNITS = 4 };
 
+/* Fails because no stage can begin after the first forward operator, and names the largest one, which no cut
+ * divides. */
+static AmStatus fail_without_cut(const LayerCosts *self, const PipelineWork *work, AmError *error) {
+    char place[256] = "";
+    int32_t largest = -1;
+    for (int32_t i = 0; i < work->count; i++)
+        if (work->flops[i] > 0 && (largest < 0 || work->flops[i] > work->flops[largest])) largest = i;
+    if (largest < 0)
+        return am_fail(error, AM_ERROR_INFEASIBLE, plan_context_file(self->context),
+                       "too few forward operators for a pipeline: none has FLOPs");
+    const IrInstruction *at = &self->context->canonical->instructions[largest];
+    if (*at->source_file)
+        snprintf(place, sizeof place, " (%.200s:%d)", at->source_file, (int)at->source_line);
+    return am_fail(
+        error, AM_ERROR_INFEASIBLE, plan_context_file(self->context),
+        "too few forward operators for a pipeline: all stages would need a part of %s \"%.200s\"%s",
+        ir_opcode_name(at->opcode), *at->op_name ? at->op_name : at->name, place);
+}
+
 /* Cuts units: among the places within half a unit of k / count of the work, the one with the fewest
  * crossing bytes. */
 static AmStatus cut_units(LayerCosts *self, AmError *error) {
@@ -92,9 +111,7 @@ static AmStatus cut_units(LayerCosts *self, AmError *error) {
     self->units.cuts[0] = 0;
     self->units.count = found + 1;
     self->units.cuts[self->units.count] = work.count;
-    if (found > 0) return AM_OK;
-    return am_fail(error, AM_ERROR_INFEASIBLE, plan_context_file(self->context),
-                   "too few forward operators for a pipeline");
+    return found > 0 ? AM_OK : fail_without_cut(self, &work, error);
 }
 
 /* Assigns the units as stages of one device each, which determines the place of all other

@@ -167,6 +167,14 @@ def check_run(name, folder, options):
     assert np.isclose(own, expected[0], rtol=1e-4), f"{name}: {own} by automap run, expected {expected[0]}"
 
 
+def check_one_loop(folder):
+    """A step whose forward pass is one loop has no stages; the reason names the loop and its source."""
+    automap_jax.export(*step_of(RUN["accumulated inside"]), folder)
+    done = automap("search", folder / "model.hlo.pb", "--cluster", "nominal:4", "--for", "jax", "--stages", "2")
+    reason = 'all stages would need a part of while "jit(step)/'
+    assert done.returncode == 4 and reason in done.stderr and "test_jax_examples.py:" in done.stderr, done.stderr
+
+
 def check_refused(name, folder):
     """`search --for jax` refuses, and `export` the plan that automap itself can run, if there is one."""
     module, plan = folder / "model.hlo.pb", folder / "plan.json"
@@ -221,6 +229,8 @@ def main():
         folder = pathlib.Path(name_of_folder)
         if not wanted or "whole batch" in wanted:
             check_whole_batch(folder)
+        if not wanted or "one loop" in wanted:
+            check_one_loop(folder)
         if not wanted or "schedule" in wanted:
             check_schedule(folder)
         for number, (name, loss) in enumerate({**RUN, **REFUSED}.items()):
