@@ -356,6 +356,19 @@ static AmStatus fail_pinned_stages(const PipelineCandidates *self, const Propaga
                    self->budget.is_cut ? ", or more --evaluations or --seconds" : "");
 }
 
+/* Returns whether so many stages, at places that the search considers, have all devices. */
+static bool stages_can_fill(const PipelineCandidates *self, int32_t stages) {
+    const StageModel *model = self->model;
+    const int32_t devices = self->plans.cluster->device_count;
+    uint32_t *counts = ARENA_ARRAY(self->plans.arena, uint32_t, devices + 1); /* bit n: by n stages */
+    if (!counts || stages > PIPELINE_MOST_STAGES) return true;                /* unknown */
+    counts[0] = 1;
+    for (int32_t first = 0; first < devices; first++)
+        for (int32_t k = 0; counts[first] && k < model->place_count; k++)
+            if (model->places[k].first == first) counts[first + model->places[k].width] |= counts[first] << 1;
+    return counts[devices] >> stages & 1;
+}
+
 /* Fails because no plan with the fixed degrees was found. */
 static AmStatus fail_degrees(const PipelineCandidates *self, AmError *error) {
     const Degrees *degrees = &self->plans.request->constraints.degrees;
@@ -365,6 +378,13 @@ static AmStatus fail_degrees(const PipelineCandidates *self, AmError *error) {
     const PropagationPin *last;
     if (placement_stages(scope->request->constraints.pins, scope->request->constraints.pin_count, &last) > 1)
         return fail_pinned_stages(self, last, error);
+    if (self->model && degrees->stages > 0 && !stages_can_fill(self, degrees->stages))
+        return am_fail(
+            error, AM_ERROR_INFEASIBLE, source,
+            "no plan has %s: no such stages have all %d devices of %s (expected stages of a number of "
+            "devices that divides %d, or of a power of two)",
+            degrees_text(text, degrees), self->plans.cluster->device_count, self->plans.cluster->name,
+            self->plans.cluster->device_count);
     if (self->budget.is_cut)
         return am_fail(
             error, AM_ERROR_INFEASIBLE, source,

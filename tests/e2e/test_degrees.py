@@ -42,6 +42,7 @@ REFUSED = [
     ("--data 3", 4, "no multiple of the data degree"),
     ("--stages 2 --devices-per-stage 4", 4, "cluster nominal:4 has 4 devices"),
     ("--stages 2 --evaluations 1 --seconds 60", 4, "no plan with --stages 2 was priced"),
+    ("--stages 2 --cluster nominal:7 --evaluations 20", 4, "no such stages have all 7 devices of nominal:7"),
     ("--stages 4 --pin layers/0=split(model)", 4, 'on data=1,model=1: pin "layers/0=split(model)"'),
     ("--stages 4 --evaluations 20 --pin layers/0=value(model,-,-)", 4, 'pin "layers/0=value(model,-,-)": jit(step)'),
     ("--stages 2 --evaluations 20 --pin layers/0/mlp_in/kernel=-,model --pin layers/0/mlp_out/kernel=-,model", 4,
@@ -105,7 +106,8 @@ def main():
                 slower = search(baseline + micro_batches, work / "other.json")[0]
                 assert seconds <= slower, f"{options}: {seconds} s, {baseline} {slower} s"
         for options, code, reason in REFUSED:
-            done = automap("search", MODEL, "--cluster", "nominal:4", "-o", work / "none.json", *options.split())
+            cluster = [] if "--cluster" in options else ["--cluster", "nominal:4"]
+            done = automap("search", MODEL, *cluster, "-o", work / "none.json", *options.split())
             assert done.returncode == code and reason in done.stderr, f"{options}: {done.returncode} {done.stderr}"
         check_losses(work)
     print(f"{len(FOUND)} plans with fixed degrees, {len(REFUSED)} refusals")
