@@ -11,8 +11,19 @@
 #define IR_LAYERS_LAYER_FINDER_H
 
 #include "ir/layers/layer_run.h"
-#include "ir/layers/layer_weights.h"
 
+typedef struct LayerWeight {
+    const IrShape *shape;
+    int32_t instruction; /* the parameter */
+    int32_t user;        /* the first forward instruction that reads it */
+} LayerWeight;
+
+/* Weights of one shape, in the order of their first use. */
+typedef struct WeightGroup {
+    const LayerWeight *weights;
+    int32_t count;
+    double elements; /* of all */
+} WeightGroup;
 typedef struct LayerFinder {
     LayerRun run; /* border_count 0: layers follow from the weights, else from the borders */
     Arena *arena;

@@ -1,16 +1,69 @@
 /* Finds the layers of an unrolled model, their borders, and the longest run of equal ones.
  *
- * For each group of weights of one shape (layer_weights.c), and for one, two, ... weights in a layer:
+ * For each group of weights of one shape (group_weights()), and for one, two, ... weights in a layer:
  * layer_finder.c assigns instructions to layers, find_run() compares layers with their successors, and
  * set_borders() moves their beginnings to where the fewest bytes cross. The assignment is then repeated from
  * the borders. The first group with a run is taken.
  */
 #include "ir/layers/layer_run.h"
 
+#include <stdlib.h>
+
 #include "base/hash.h"
 #include "ir/analysis/flops.h"
 #include "ir/canonical/canonical.h"
 #include "ir/layers/layer_finder.h"
+
+enum { WEIGHT_GROUPS_MOST = 8 };
+
+/* ---- weights of one shape ---- */
+
+static int compare_shapes(const IrShape *a, const IrShape *b) {
+    if (a->type != b->type) return a->type < b->type ? -1 : 1;
+    if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
+    for (int32_t d = 0; d < a->rank; d++)
+        if (a->dimensions[d] != b->dimensions[d]) return a->dimensions[d] < b->dimensions[d] ? -1 : 1;
+    return 0;
+}
+
+static int compare_weights(const void *left, const void *right) {
+    const LayerWeight *a = left, *b = right;
+    int order = compare_shapes(a->shape, b->shape);
+    if (order != 0) return order;
+    return a->user != b->user ? (a->user < b->user ? -1 : 1) : a->instruction - b->instruction;
+}
+
+/* Lists the weights by their shapes, those of one shape in the order of their use. Returns their number. */
+static int32_t list_weights(LayerWeight *weights, const IrModule *module, const IrRoles *roles,
+                            const int32_t *first_user) {
+    int32_t count = 0;
+    for (int32_t p = 0; p < roles->parameter_count; p++) {
+        int32_t instruction = roles->parameters[p].instruction, user = first_user[instruction];
+        const IrShape *shape = &module->instructions[instruction].shape;
+        bool is_weight = roles->parameters[p].role == IR_ROLE_WEIGHT && shape->type != DTYPE_TUPLE;
+        if (is_weight && user >= 0) weights[count++] = (LayerWeight){shape, instruction, user};
+    }
+    qsort(weights, (size_t)count, sizeof *weights, compare_weights);
+    return count;
+}
+
+/* Lists the shapes of at least LAYER_RUN_LEAST weights, those with the most elements first. `weights`
+ * [roles->parameter_count + 1] receives the weights. Returns the number of groups. */
+static int32_t group_weights(WeightGroup *groups, LayerWeight *weights, const IrModule *module,
+                             const IrRoles *roles, const int32_t *first_user) {
+    int32_t count = 0, weight_count = list_weights(weights, module, roles, first_user);
+    for (int32_t low = 0, high = 0; low < weight_count; low = high) {
+        while (high < weight_count && compare_shapes(weights[low].shape, weights[high].shape) == 0) high++;
+        double elements = (double)(high - low) * (double)ir_shape_elements(weights[low].shape);
+        int32_t at = count;
+        while (at > 0 && groups[at - 1].elements < elements) at--;
+        if (high - low < LAYER_RUN_LEAST || at == WEIGHT_GROUPS_MOST) continue;
+        if (count < WEIGHT_GROUPS_MOST) count++;
+        for (int32_t k = count - 1; k > at; k--) groups[k] = groups[k - 1];
+        groups[at] = (WeightGroup){&weights[low], high - low, elements};
+    }
+    return count;
+}
 
 /* ---- runs of equal layers ---- */
 
@@ -164,8 +217,7 @@ AmStatus layer_run_find(LayerRun *run, bool *is_found, Arena *arena, const IrMod
     if (arena->failed) return am_fail_memory(error, count);
     TRY(ir_hash_operators(self.operators, module, error));
     layer_finder_prepare(&self);
-    int32_t group_count =
-        layer_weights_group(groups, weights, module, roles, self.first_user, LAYER_RUN_LEAST);
+    int32_t group_count = group_weights(groups, weights, module, roles, self.first_user);
     for (int32_t k = 0; k < group_count && !*is_found; k++)
         *is_found = find_bordered_layers(&self, &groups[k]);
     *run = self.run;
