@@ -68,8 +68,9 @@ def main():
         baselines = {name: seconds for name, seconds in found["baselines"].items() if seconds}
         best, ours = min(baselines, key=baselines.get), found["step_seconds"]
         slower += ours > baselines[best]
-        print(f"| {NAMES[kind]} | {milliseconds(ours)} | {milliseconds(baselines[best])}, {best} |"
-              f" {milliseconds(baselines.get('data_parallel'))} | {found['gap'] * 100:.0f} % | {took:.1f} s |", flush=True)
+        cells = [NAMES[kind], milliseconds(ours), f"{milliseconds(baselines[best])}, {best}",
+                 milliseconds(baselines.get("data_parallel")), f"{found['gap'] * 100:.0f} %", f"{took:.1f} s"]
+        print("| " + " | ".join(cells) + " |", flush=True)
     sys.exit(slower > 0)
 
 
