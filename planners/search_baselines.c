@@ -347,6 +347,63 @@ typedef struct Numbers {
     int32_t count, from;
 } Numbers;
 
+/* Prices baselines with recomputation side by side, each with the number at its place (-1 leaves it out), and
+ * keeps the fastest result of each. Contexts of plans that are not the result's are released. */
+static AmStatus price_recomputed(bool *is_faster, SearchContext *self, const Numbers *all, const int32_t *at,
+                                 AmError *error) {
+    SearchResult *result = self->result;
+    const PlanContext *known = self->primary->splits;
+    const Plan *best = result->plan;
+    int32_t numbers[BASELINE_COUNT];
+    BaselineResult before[BASELINE_COUNT];
+    memcpy(before, result->baselines, sizeof before);
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) numbers[e] = at[e] < 0 ? 0 : all->numbers[at[e]];
+    TRY(add_recomputed(result, self, numbers, error));
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) {
+        is_faster[e] = at[e] >= 0 && baseline_is_faster(result->baselines[e].seconds, &before[e]);
+        if (!is_faster[e] && !isnan(before[e].seconds)) result->baselines[e] = before[e];
+    }
+    const Plan *added = result->plan != best ? result->plan : NULL;
+    const PlanContext *used = plan_context_used(added, self->primary);
+    plan_context_keep_only(self->primary, known, &used, 1);
+    return AM_OK;
+}
+
+/* Moves the places of baselines that were faster by a step, and leaves out the others. Returns whether one
+ * has a number there. */
+static bool move_places(int32_t *at, const bool *is_faster, const Numbers *all, int32_t step) {
+    bool has_number = false;
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) {
+        at[e] = at[e] >= 0 && is_faster[e] && at[e] + step < all->count ? at[e] + step : -1;
+        has_number |= at[e] >= 0;
+    }
+    return has_number;
+}
+
+/* Prices baselines with recomputation, each from its place in the numbers on (-1 leaves it out): with smaller
+ * and with larger numbers as long as they are faster. One that does not fit begins with the largest number,
+ * which needs the least memory. */
+static AmStatus climb_recomputed(SearchContext *self, const Numbers *all, int32_t *from, AmError *error) {
+    const int32_t last = all->count - 1;
+    int32_t at[BASELINE_COUNT];
+    bool is_first[BASELINE_COUNT], is_faster[BASELINE_COUNT], has_larger = false;
+    TRY(price_recomputed(is_first, self, all, from, error));
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) {
+        at[e] = from[e] >= 0 && from[e] < last && !is_first[e] ? last : -1;
+        has_larger |= at[e] >= 0;
+        if (at[e] >= 0) from[e] = last;
+    }
+    if (has_larger) TRY(price_recomputed(is_faster, self, all, at, error));
+    for (int32_t e = 0; e < BASELINE_COUNT && has_larger; e++) is_first[e] |= is_faster[e];
+    for (int32_t step = -1; step <= 1; step += 2) {
+        memcpy(at, from, sizeof at);
+        memcpy(is_faster, is_first, sizeof is_faster);
+        while (move_places(at, is_faster, all, step) && !stop_wanted(&self->budget.stop))
+            TRY(price_recomputed(is_faster, self, all, at, error));
+    }
+    return AM_OK;
+}
+
 /* Prices the scope's baseline, of several stages or with recomputation, with one number of micro-batches, and
  * keeps the fastest result. Contexts of plans with recomputation that are not the result's are released.
  * `*seconds`: NAN where none fits. */
@@ -370,12 +427,13 @@ static AmStatus price_number(SearchResult *result, SearchContext *self, const Se
 }
 
 /* Prices larger (`step` 1) or smaller (-1) numbers as long as they are faster. A baseline without
- * recomputation has its first number priced before, and must get as fast as the best plan: a step with one
- * micro-batch takes at most as many times as long as the pipeline has stages. */
+ * recomputation has its first number priced before. In a large module it must get as fast as the best plan: a
+ * step with one micro-batch takes at most as many times as long as the pipeline has stages. */
 static AmStatus climb_numbers(SearchResult *result, SearchContext *self, const SearchScope *scope,
                               const Numbers *numbers, int32_t step, AmError *error) {
     const bool recomputes = baseline_recompute(scope->baseline) != BASELINE_RECOMPUTES_NOTHING;
-    const double near = recomputes ? INFINITY : numbers->from == 0 ? EVEN_PIPELINE_MOST_STAGES : 1.3;
+    const bool is_any = recomputes || !search_module_is_large(self->primary);
+    const double near = is_any ? INFINITY : numbers->from == 0 ? EVEN_PIPELINE_MOST_STAGES : 1.3;
     double best = result->baselines[scope->baseline].seconds, seconds;
     for (int32_t k = numbers->from + step; k >= !recomputes && k < numbers->count; k += step) {
         if (isnan(best) || best >= near * result->plan->predicted_step_seconds) return AM_OK;
@@ -469,8 +527,9 @@ static AmStatus add_estimated(SearchContext *self, AmError *error) {
 AmStatus search_add_recomputed_baselines(SearchContext *self, AmError *error) {
     SearchResult *result = self->result;
     const SearchRequest *request = self->request;
-    int32_t all[MICRO_BATCHES_MOST_NUMBERS], numbers[BASELINE_COUNT] = {0};
-    int32_t count = micro_batches_numbers(all, self->primary, self->micro_batches);
+    int32_t from[BASELINE_COUNT];
+    Numbers all = {0};
+    all.count = micro_batches_numbers(all.numbers, self->primary, self->micro_batches);
     bool recomputes = ir_source_recomputes(self->primary->roles, self->primary->canonical);
     const char *reason = recomputes ? "the source recomputes layers"
                          : self->scope->kind == SPACE_SINGLE_STAGE || search_spans_stages(self->scope)
@@ -485,12 +544,15 @@ AmStatus search_add_recomputed_baselines(SearchContext *self, AmError *error) {
     if (self->scope->purpose != PURPOSE_RESULT) return AM_OK;
     for (int32_t e = 0; e < BASELINE_COUNT; e++) {
         const BaselineResult *without = &result->baselines[baseline_without_recompute((Baseline)e)];
+        from[e] = -1;
         if (baseline_recompute((Baseline)e) == BASELINE_RECOMPUTES_NOTHING) continue;
         result->baselines[e] = (BaselineResult){.seconds = NAN, .reason = reason};
-        if (is_priced && (has_stages || !baseline_has_stages((Baseline)e)))
-            numbers[e] = without->micro_batches > 0 ? without->micro_batches : all[count - 1];
+        if (!is_priced || (baseline_has_stages((Baseline)e) && !has_stages)) continue;
+        from[e] = all.count - 1;
+        while (from[e] > 0 && without->micro_batches > 0 && all.numbers[from[e]] > without->micro_batches)
+            from[e]--;
     }
-    if (!search_module_is_large(self->primary)) return add_recomputed(result, self, numbers, error);
+    if (!search_module_is_large(self->primary)) return climb_recomputed(self, &all, from, error);
     return is_priced && has_stages ? add_estimated(self, error) : AM_OK;
 }
 

@@ -13,7 +13,8 @@ AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, b
                                     const int32_t *only, const SearchScope *scope, AmError *error);
 
 /* Adds the baselines of several stages to a result, without `only` to one with a plan: with one micro-batch,
- * with as many as the plan has, and from there with more or fewer as long as that is faster and may win.
+ * with as many as the plan has, and from there with more or fewer as long as that is faster; of a large
+ * module also only as long as it may win. One that fits with neither begins with the largest number.
  * `is_large`: not with one micro-batch, but with eight where the plan has one. `only` [BASELINE_COUNT], or
  * NULL: the number of micro-batches of each one, 0 leaves it out. They are not counted as evaluations. */
 AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self, bool is_large,
@@ -25,10 +26,11 @@ bool search_may_price_pipelines(const SearchContext *search);
 void search_leave_out_pipelines(SearchResult *result);
 
 /* Prices the baselines with selective and full recomputation beside the plan of a search: each with the
- * number of micro-batches of its form without recomputation, or with the largest number where that has no
- * price. One that is faster than the plan replaces it. They are not counted as evaluations. For a large
- * module only those are priced that may be near the plan by the estimates of the result. A search with a time
- * limit, and one for a target get reasons alone. */
+ * number of micro-batches of its form without recomputation, and with smaller and larger ones as long as they
+ * are faster; with the largest number first where the baseline or that form does not fit. One that is faster
+ * than the plan replaces it. They are not counted as evaluations. For a large module only those are priced
+ * that may be near the plan by the estimates of the result. A search with a time limit, and one for a target
+ * get reasons alone. */
 AmStatus search_add_recomputed_baselines(SearchContext *self, AmError *error);
 /* Searches the plan of scope->baseline, which recomputes: its fastest number of micro-batches. Pipelines
  * have equal stages of whole layers (strategy.h). AM_ERROR_INFEASIBLE has the reason why it has no plan. */
