@@ -1,7 +1,8 @@
 """Models and figures of the papers beside what automap predicts: a table of docs/published.md.
 
-Figures 11 to 16 and 19 of Whale, M6-MoE, and models of OneFlow's figures 12 and 13. bench/published.py has
-Whale's figures 17 and 18 and DistSim's table 2; bench_paper and bench_agent have Auto-MAP's tables.
+Figures 11 to 16 and 19 of Whale, M6-MoE, models of OneFlow's figures 12 and 13, and figure 3 of DistSim.
+bench/published.py has Whale's figures 17 and 18 and DistSim's table 2; bench_paper and bench_agent have Auto-MAP's
+tables.
 
 Run as `AUTOMAP=build/automap python3 bench/papers.py [--row PART] [--keep DIR]`; it needs JAX.
 """
@@ -305,6 +306,34 @@ def distsim_network(models):
             f"{ratio:.2f}x", percent(ratio, 7.37))  # fmt: skip
 
 
+# ---- DistSim ----
+
+
+def distsim_analytical(models):
+    """Steps of BERT-Large on 16 A40 by FLOPs over the peak and bytes over the rates of links, beside the simulator's.
+
+    The model is a cluster whose devices and links are fully used: without launches, latencies and bytes of memory.
+    """
+    model, cluster, fastest = models.bert(24, 16, 512), automap("cluster", "distsim"), {}
+    for kind in "simulated", "analytical":
+        if kind == "analytical":
+            for device in cluster["device_types"].values():
+                device.update(memory_bytes_per_second=1e18, kernel_launch_seconds=0)
+                del device["efficiency"], device["measured"]
+            for link in cluster["links"].values():
+                link["latency_seconds"] = 0
+                del link["efficiency"]
+        found = automap("simulate", "--sweep", model, "--cluster", models.file("analytical.json", cluster))
+        fastest[kind] = {}
+        for strategy in found["strategies"]:
+            if strategy.get("fits"):
+                fastest[kind].setdefault(published.name_of(strategy), strategy["step_seconds"])
+    errors = [abs(fastest["analytical"][name] / seconds - 1) for name, seconds in fastest["simulated"].items()]
+    mean, most = 100 * sum(errors) / len(errors), 100 * max(errors)
+    row("DistSim, figure 3", f"error of an analytical model, {len(errors)} strategies: mean, most", "26.1 %, 40.4 %",
+        f"{mean:.1f} %, {most:.1f} %", percent(mean, 26.1))  # fmt: skip
+
+
 ROWS = {
     "auto-map-cut": auto_map_cut,
     "whale-classes": whale_classes,
@@ -316,6 +345,7 @@ ROWS = {
     "oneflow-wide-deep": oneflow_wide_deep,
     "oneflow-faces": oneflow_faces,
     "dlrm": dlrm,
+    "distsim-analytical": distsim_analytical,
     "auto-map-choices": auto_map_choices,
     "distsim-network": distsim_network,
 }
