@@ -113,8 +113,12 @@ def warn_of_lost_state(traced, document):
 
 
 def warn_of_jax_jit(traced):
-    """Warns of jax.jit around a step of NNX: in JAX it loses the updates that the module has."""
-    if traced.step.is_jitted and traced.step.updated:
+    """Warns of jax.jit around a step of NNX: in JAX it loses the updates that the module has, but for those that the
+    step returns, such as nnx.state(model)."""
+    order, (origins, _) = traced.step.call.objects.order, traced.step.result
+    returned = {place for kind, number in origins if kind == "object" for place in order[number]}
+    is_lost = not returned.issuperset(traced.step.updated)
+    if traced.step.is_jitted and is_lost:
         warnings.warn(
             "jax.jit does not update the NNX objects of a step, so this step trains nothing in JAX; "
             "use nnx.jit (the exported module updates them)",

@@ -200,6 +200,13 @@ def test_jax_jit_of_objects():
         warnings.simplefilter("error")
         export(nnx.jit(nnx_step), (model, optimizer, X, Y))
         export(jax.jit(plain_step), (PARAMS, STATE, X, Y))
+        graph, state = nnx.split((model, optimizer))
+
+        def pure_step(state, x, y):
+            objects = nnx.merge(graph, state)
+            return nnx.state(objects), nnx_step(*objects, x, y)
+
+        export(jax.jit(pure_step), (state, X, Y))
 
 
 def test_bound_objects():
