@@ -25,6 +25,12 @@ def batch_dimensions(document, leaves):
     return [*named, {**first, **axes}], size
 
 
+def on_host(leaf):
+    """Data as a NumPy array; random keys, which have none, stay."""
+    is_key = jax.dtypes.issubdtype(getattr(leaf, "dtype", None), jax.dtypes.prng_key)
+    return leaf if is_key else np.asarray(leaf)
+
+
 def rows_of(array, axis, rows):
     """The part of an array at `rows`, a slice, of the dimension `axis`."""
     return array[(*[slice(None)] * axis, rows)]

@@ -34,7 +34,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from .batches import DataSlice, batch_dimensions, rows_of, smallest_factor
+from .batches import DataSlice, batch_dimensions, on_host, rows_of, smallest_factor
 from .exporter import traced_step
 from .functions import Function
 from .groups import Groups
@@ -522,14 +522,14 @@ class Run:
         for number, (value, leaf) in enumerate(zip(plan.whole.inputs, leaves, strict=True)):
             if number in plan.data:
                 for at, batch in enumerate(batches):
-                    array = rows_of(np.asarray(leaf), plan.data[number], slice(at, None, self.count))
+                    array = rows_of(on_host(leaf), plan.data[number], slice(at, None, self.count))
                     batch[value] = {None: DataSlice(self, array, self.specs[value])}
             else:
                 part = plan.owner[value]
                 place = self.sharding(part, self.specs[value], np.shape(leaf))
                 is_there = getattr(leaf, "sharding", None) == place
                 step[value] = {part: leaf if is_there else jax.device_put(leaf, place)}
-        data = {value: {None: DataSlice(self, np.asarray(leaves[number]), self.specs[value])}
+        data = {value: {None: DataSlice(self, on_host(leaves[number]), self.specs[value])}
                 for number, value in enumerate(plan.whole.inputs) if number in plan.data}
         for part, function in self.before:
             self.call(function, part, step, data)

@@ -125,17 +125,21 @@ REFUSED = {
     "p['r']": lambda p, x, y, i: jnp.mean((f(p, x) + p["r"] - y) ** 2),
     "_std": lambda p, x, y, i: jnp.mean(((f(p, x) - f(p, x).mean(0)) / (f(p, x).std(0) + 1e-3) - y) ** 2),
 }  # fmt: skip
-# Losses whose index is a key for the step. The numbers of a beta distribution are those of loops.
+# Losses whose index is a key for the step, or keys by example. The numbers of a beta distribution are those of loops.
+KEY = jax.random.key(0)
 KEYED = {
-    "masks of a key": lambda p, x, y, key: jnp.mean((f(p, x) * jax.random.bernoulli(key, 0.5, x.shape) - y) ** 2),
-    "numbers of loops": lambda p, x, y, key: jnp.mean((f(p, x * jax.random.beta(key, 0.4, 0.4)) - y) ** 2),
-}
-RUN |= KEYED
+    "masks of a key": (KEY, lambda p, x, y, key: jnp.mean(
+        (f(p, x) * jax.random.bernoulli(key, 0.5, x.shape) - y) ** 2)),
+    "numbers of loops": (KEY, lambda p, x, y, key: jnp.mean((f(p, x * jax.random.beta(key, 0.4, 0.4)) - y) ** 2)),
+    "keys by example": (jax.random.split(KEY, BATCH), lambda p, x, y, keys: jnp.mean(
+        (f(p, x) * jax.vmap(lambda key: jax.random.bernoulli(key, 0.5, (WIDTH,)))(keys) - y) ** 2)),
+}  # fmt: skip
+RUN |= {name: loss for name, (_, loss) in KEYED.items()}
 MICRO_BATCHES = ["--cluster", "nominal:4", "--evaluations", "10", "--micro-batches"]
 
 
 def step_of(loss):
-    last = np.asarray(jax.random.PRNGKey(0)) if loss in KEYED.values() else INDEX
+    last = next((key for key, keyed in KEYED.values() if keyed is loss), INDEX)
 
     def step(p, x, y, index):
         value, gradient = jax.value_and_grad(loss)(p, x, y, index)
