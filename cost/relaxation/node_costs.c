@@ -8,7 +8,7 @@
 #include "ir/analysis/flops.h"
 
 static const FactorRule *rule_of(const ShardingGraphComputing *self, int32_t i) {
-    return &self->model->context->rules->rules[i];
+    return &self->context->rules->rules[i];
 }
 
 /* Returns the number of parts of a slot of instruction i. */
@@ -17,14 +17,14 @@ static double ways_of(const ShardingGraphComputing *self, int32_t i, int32_t lab
     for (int32_t axis = 0; axis < RESHARD_AXES; axis++) {
         ShardingGraphOption option = sharding_graph_option(&self->parts[i], label, axis);
         if (option.factor >= 0 && rule_of(self, i)->factors[option.factor].dimension[slot] >= 0)
-            ways *= self->model->reshards->sizes[axis];
+            ways *= self->reshards->sizes[axis];
     }
     return ways;
 }
 
 /* Returns the bytes of a slot on a device. */
 static double local_bytes(const ShardingGraphComputing *self, int32_t i, int32_t label, int32_t slot) {
-    double bytes = (double)ir_shape_bytes(rules_slot_shape(self->model->context->rules, i, slot));
+    double bytes = (double)ir_shape_bytes(rules_slot_shape(self->context->rules, i, slot));
     return bytes / ways_of(self, i, label, slot);
 }
 
@@ -44,14 +44,14 @@ static double moving_seconds(const ShardingGraphComputing *self, double bytes) {
 
 /* Returns the seconds of a product, by its local size. */
 static double product_seconds(const ShardingGraphComputing *self, int32_t i, int32_t label, double flops) {
-    const IrInstruction *instruction = ir_instruction(self->model->context->canonical, i);
-    Dtype type = ir_instruction(self->model->context->canonical, instruction->operands[0])->shape.type;
+    const IrInstruction *instruction = ir_instruction(self->context->canonical, i);
+    Dtype type = ir_instruction(self->context->canonical, instruction->operands[0])->shape.type;
     double bytes = 0, ways = 1;
     for (int32_t slot = 0; slot <= rule_of(self, i)->operand_count; slot++)
         bytes += local_bytes(self, i, label, slot);
     for (int32_t axis = 0; axis < RESHARD_AXES; axis++)
         if (sharding_graph_option(&self->parts[i], label, axis).factor >= 0)
-            ways *= self->model->reshards->sizes[axis];
+            ways *= self->reshards->sizes[axis];
     OperatorWork work = {.flops = flops / ways,
                          .bytes = bytes,
                          .unit = operator_unit(instruction->opcode),
@@ -66,7 +66,7 @@ static double attention_seconds(const ShardingGraphComputing *self, int32_t i, i
     double ways = 1;
     for (int32_t axis = 0; axis < RESHARD_AXES; axis++)
         if (sharding_graph_option(&self->parts[i], label, axis).factor >= 0)
-            ways *= self->model->reshards->sizes[axis];
+            ways *= self->reshards->sizes[axis];
     OperatorWork work = {.flops = whole->flops / ways,
                          .unit = OPERATOR_DOT,
                          .type = whole->type,
@@ -99,8 +99,8 @@ static double memory_rate(const ClusterDeviceType *type, double bytes) {
 
 /* Returns whether a label's operator may run nowhere, or as part of a product. */
 static bool vanishes(const ShardingGraphComputing *self, int32_t i, int32_t label) {
-    const PlanContext *context = self->model->context;
-    Dtype type = ir_instruction(self->model->context->canonical, i)->shape.type;
+    const PlanContext *context = self->context;
+    Dtype type = ir_instruction(self->context->canonical, i)->shape.type;
     if (type == DTYPE_F32 && fusion_groups_may_be_taken(context, i)) return true;
     return (sharding_graph_option(&self->parts[i], label, 0).partial ||
             sharding_graph_option(&self->parts[i], label, 1).partial) &&
@@ -111,14 +111,13 @@ static bool vanishes(const ShardingGraphComputing *self, int32_t i, int32_t labe
  * computed from them, which a later operator reads, in any number of parts. The sum pays its own share, at
  * most half of that; the later reader pays the other half. */
 static double read_on_bytes(const ShardingGraphComputing *self, int32_t i) {
-    const PlanContext *context = self->model->context;
-    const IrShape *shape = &ir_instruction(self->model->context->canonical, i)->shape;
+    const PlanContext *context = self->context;
+    const IrShape *shape = &ir_instruction(self->context->canonical, i)->shape;
     int32_t first = context->split_options->first_operand[i], paid = 0;
     double ways = 1;
     for (int32_t k = first; k < context->split_options->first_operand[i + 1]; k++)
         paid += self->fusion_groups->is_paid[k];
-    for (int32_t axis = 0; axis < self->model->reshards->axis_count; axis++)
-        ways *= self->model->reshards->sizes[axis];
+    for (int32_t axis = 0; axis < self->reshards->axis_count; axis++) ways *= self->reshards->sizes[axis];
     bool is_half_sum = fusion_groups_may_be_taken(context, i) && shape->type != DTYPE_F32;
     return is_half_sum && self->fusion_groups->is_read_on[i] && paid > 0
                ? (double)ir_shape_bytes(shape) / ways
@@ -128,10 +127,10 @@ static double read_on_bytes(const ShardingGraphComputing *self, int32_t i) {
 /* Returns the seconds of the bytes that an element-wise operator moves in every possible fusion; launches
  * are not included. */
 static double fused_seconds(const ShardingGraphComputing *self, int32_t i, int32_t label, double width) {
-    const SplitOptions *split_options = self->model->context->split_options;
+    const SplitOptions *split_options = self->context->split_options;
     int32_t first = split_options->first_operand[i], result = rule_of(self, i)->operand_count;
     double bytes = 0;
-    if (ir_instruction(self->model->context->canonical, i)->shape.rank == 0) return 0;
+    if (ir_instruction(self->context->canonical, i)->shape.rank == 0) return 0;
     bool is_there = !vanishes(self, i, label);
     if (!is_there) bytes = read_on_bytes(self, i);
     for (int32_t k = 0; is_there && first + k < split_options->first_operand[i + 1]; k++)
@@ -139,19 +138,19 @@ static double fused_seconds(const ShardingGraphComputing *self, int32_t i, int32
             bytes += (double)self->fusion_groups->share[first + k] * local_bytes(self, i, label, k);
     if (is_there && self->parts[i].is_written) bytes += local_bytes(self, i, label, result);
     if (bytes == 0) return 0;
-    double elements = (double)ir_shape_elements(&ir_instruction(self->model->context->canonical, i)->shape) /
+    double elements = (double)ir_shape_elements(&ir_instruction(self->context->canonical, i)->shape) /
                       ways_of(self, i, label, result);
     return bytes / memory_rate(self->type, elements * width);
 }
 
 /* Returns whether operand k is a number in every place that is written out for this operator alone. */
 static bool is_filled_for(const ShardingGraphComputing *self, int32_t i, int32_t k) {
-    const PlanContext *context = self->model->context;
+    const PlanContext *context = self->context;
     int32_t source = context->split_options->operands[context->split_options->first_operand[i] + k];
-    const IrInstruction *instruction = ir_instruction(self->model->context->canonical, source);
+    const IrInstruction *instruction = ir_instruction(self->context->canonical, source);
     return context->rules->on_demand[source] && instruction->opcode == IR_BROADCAST &&
            context->split_options->uses[source] == 1 && instruction->shape.rank > 0 &&
-           ir_instruction(self->model->context->canonical, instruction->operands[0])->shape.rank == 0;
+           ir_instruction(self->context->canonical, instruction->operands[0])->shape.rank == 0;
 }
 
 /* Returns the seconds of an operator that moves all its operands and results in a step of its own, and that
@@ -160,7 +159,7 @@ static bool is_filled_for(const ShardingGraphComputing *self, int32_t i, int32_t
 static double moved_seconds(const ShardingGraphComputing *self, int32_t i, int32_t label) {
     int32_t result = rule_of(self, i)->operand_count;
     double bytes = local_bytes(self, i, label, result);
-    IrOpcode opcode = ir_instruction(self->model->context->canonical, i)->opcode;
+    IrOpcode opcode = ir_instruction(self->context->canonical, i)->opcode;
     bool reads_as_much = opcode == IR_GATHER || (opcode == IR_CONCATENATE && has_halo(self, i, label));
     if (reads_as_much) bytes *= 2;
     double filled = 0;
@@ -174,7 +173,7 @@ static double moved_seconds(const ShardingGraphComputing *self, int32_t i, int32
 /* ---- how much a fusion may move ---- */
 
 static double width_of(const ShardingGraphComputing *self, int32_t i) {
-    const IrShape *shape = split_options_array_shape(ir_instruction(self->model->context->canonical, i));
+    const IrShape *shape = split_options_array_shape(ir_instruction(self->context->canonical, i));
     double bytes = shape->rank > 0 ? (double)dtype_bytes(shape->type) : 0;
     return bytes == 2 ? 4 : bytes; /* parts of 16-bit sums are in f32 */
 }
@@ -185,7 +184,7 @@ enum { WIDTH_STEPS = 2 };
 /* Finds the most bytes of an element that a fusion of each group reads and writes: [group]. NULL: no
  * memory. */
 static double *find_widths(const ShardingGraphComputing *self, Arena *arena) {
-    const PlanContext *context = self->model->context;
+    const PlanContext *context = self->context;
     const SplitOptions *split_options = context->split_options;
     /* The widest result of an element-wise operator. A recomputed value reads less than twice the bytes
      * of such a result (choose_recomputed() of lowering/passes/fuse.c). */
@@ -217,11 +216,11 @@ static double *find_widths(const ShardingGraphComputing *self, Arena *arena) {
 typedef enum Kind { NO_KIND, PRODUCT, ATTENTION, REDUCTION, FUSED, MOVED } Kind;
 
 static Kind kind_of(const ShardingGraphComputing *self, int32_t i) {
-    const IrModule *module = self->model->context->canonical;
+    const IrModule *module = self->context->canonical;
     if (fusion_groups_is_element_wise(module, i)) return FUSED;
     if (ir_is_product(module->instructions[i].opcode)) return PRODUCT;
     switch (module->instructions[i].opcode) {
-    case IR_FUSION: return plan_context_primary(self->model->context)->unfused ? ATTENTION : NO_KIND;
+    case IR_FUSION: return plan_context_primary(self->context)->unfused ? ATTENTION : NO_KIND;
     case IR_REDUCE: return fusion_groups_reduces_ones(module, i) ? NO_KIND : REDUCTION;
     case IR_CONCATENATE:
     case IR_PAD:

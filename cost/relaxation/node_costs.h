@@ -10,6 +10,8 @@
 
 typedef struct ShardingGraphComputing {
     const ShardingGraph *model;     /* with all its nodes */
+    const PlanContext *context;     /* of the model */
+    const ReshardCosts *reshards;   /* of the model */
     const ShardingGraphPart *parts; /* [instruction] */
     const double *times;            /* [instruction]: runs in a step */
     const FusionGroups *fusion_groups;

@@ -391,6 +391,8 @@ static AmStatus create_graph(ShardingGraph **model, Arena *arena, const PlanCont
     use_loops(&self);
     if (arena->failed) return am_fail_memory(error, count);
     const ShardingGraphComputing computing = {.model = self.model,
+                                              .context = self.model->context,
+                                              .reshards = self.model->reshards,
                                               .parts = self.parts,
                                               .times = self.times,
                                               .fusion_groups = &self.fusion_groups,
