@@ -84,14 +84,14 @@ static int32_t find_state(const Lowering *self, int32_t instruction, int32_t lea
 
 /* Returns the state of a result or operand place of instruction i that is split so. */
 static SbpState place_state(const Lowering *self, int32_t i, Split split, int32_t place) {
-    return split_state(self->rules, self->program->mesh, i, split, place);
+    return split_state(self->rules, self->mesh, i, split, place);
 }
 
 /* Returns the state of result `leaf`. */
 static SbpState result_place_state(const Lowering *self, int32_t i, Split split, uint8_t carries,
                                    int32_t leaf) {
     SbpState state = place_state(self, i, split, self->rules->rules[i].operand_count + leaf);
-    for (int32_t axis = 0; axis < self->program->mesh->axis_count; axis++)
+    for (int32_t axis = 0; axis < self->mesh->axis_count; axis++)
         if (carries >> axis & 1)
             sbp_set(&state, axis,
                     sbp_partial(self->assignment->partial[(size_t)i * MESH_MAX_AXES + (size_t)axis]));
@@ -149,7 +149,7 @@ static AmStatus require_tuple(Lowering *self, int32_t producer, int32_t *operand
 /* Returns the state of operand k that the chosen factors need. A carrier uses the operands that stayed
  * partial for it without a reduction, and its addends as parts. */
 static SbpState operand_state(const Lowering *self, int32_t i, Split split, uint8_t carries, int32_t k) {
-    int32_t axes = self->program->mesh->axis_count;
+    int32_t axes = self->mesh->axis_count;
     SbpState state = place_state(self, i, split, k);
     if (lower_has_halo(self, i, split.factors)) state = lower_halo_state(self, i, split.factors, k, state);
     if (carries == 0) return state;
@@ -200,7 +200,7 @@ static void place_operand(Lowering *self, ProgramInstruction *instruction, const
     const int64_t *window = lower_window(self->arena, self->module, source);
     bool is_moved = source->opcode == IR_GATHER || source->opcode == IR_SCATTER;
     for (int32_t d = 0; window && d < shape->rank; d++)
-        is_moved |= sbp_ways(self->program->mesh, state, d) > 1 && window[d] < shape->dimensions[d];
+        is_moved |= sbp_ways(self->mesh, state, d) > 1 && window[d] < shape->dimensions[d];
     if (is_moved) instruction->compute.shard = lower_shard(self, shape, state, window);
 }
 
@@ -304,7 +304,7 @@ static AmStatus emit_local_form(Lowering *self, int32_t i, Split split, uint8_t 
 static bool factors_for(const Lowering *self, int32_t i, int32_t leaf, SbpState state, int8_t *factors,
                         SbpCut *cuts) {
     const FactorRule *rule = &self->rules->rules[i];
-    const Mesh *mesh = self->program->mesh;
+    const Mesh *mesh = self->mesh;
     const IrShape *shape = rules_leaf(&self->module->instructions[i].shape, leaf);
     IrOpcode opcode = self->module->instructions[i].opcode;
     bool exact = true;
@@ -356,7 +356,7 @@ static AmStatus require_value(Lowering *self, int32_t i, int32_t leaf, SbpState 
     for (int32_t held = self->newest[i]; held >= 0; held = self->states[held].older) {
         if (self->states[held].leaf != leaf || is_gone(self, held)) continue;
         SbpState have = self->states[held].state;
-        const ReshardPath *path = lower_memo_path(self->memo, self->arena, self->program->mesh, shape, have,
+        const ReshardPath *path = lower_memo_path(self->memo, self->arena, self->mesh, shape, have,
                                                   reshard_before_partial(have, state));
         if (!path || (from >= 0 && path->weight > least)) continue;
         from = held;
@@ -388,7 +388,7 @@ AmStatus lower_operand_in_state(Lowering *self, int32_t i, int32_t leaf, SbpStat
  * by them along the first unsplit dimension that divides, so that only 16-bit values are gathered; else
  * `state`, its final state. */
 static SbpState rounding_state(const Lowering *self, const IrShape *shape, SbpState state, uint32_t axes) {
-    const Mesh *mesh = self->program->mesh;
+    const Mesh *mesh = self->mesh;
     int64_t ways = 1;
     for (int32_t axis = 0; axis < mesh->axis_count; axis++)
         if (axes >> axis & 1) ways *= mesh->axes[axis].size;
@@ -408,7 +408,7 @@ static AmStatus finish_f32_sum(Lowering *self, int32_t i, int32_t value, SbpStat
     const IrShape *shape = &self->module->instructions[i].shape;
     SbpState parts = self->program->values[value].state, rounded = state;
     uint32_t replicated = 0;
-    for (int32_t axis = 0; axis < self->program->mesh->axis_count; axis++)
+    for (int32_t axis = 0; axis < self->mesh->axis_count; axis++)
         if (sbp_is_partial(parts.axis[axis]) && state.axis[axis] == SBP_B) replicated |= 1u << axis;
     bool is_part = sbp_has_partial(state); /* which is not rounded */
     if (!is_part) rounded = rounding_state(self, shape, state, replicated);
@@ -423,7 +423,7 @@ AmStatus lower_finish_partial(Lowering *self, int32_t i, int32_t leaf, int32_t v
     const Assignment *assignment = self->assignment;
     const SbpState stored = stored_state(self, i, leaf);
     SbpState state = self->program->values[value].state;
-    int32_t axes = self->program->mesh->axis_count;
+    int32_t axes = self->mesh->axis_count;
     bool finish = false;
     for (int32_t axis = 0; axis < axes; axis++) {
         if (!sbp_is_partial(state.axis[axis]) || assignment->deferred[i] >> axis & 1) continue;
@@ -534,10 +534,11 @@ AmStatus lower_begin(Lowering *self, const IrRoles *roles, int32_t computation, 
                          : self->program ? self->program->first_rank /* the caller's */
                                          : 0;
     if (!program) return am_fail_memory(error, (int64_t)sizeof *program);
+    self->mesh = &self->assignment->stage->mesh;
     *program = (Program){.arena = self->arena,
                          .module = self->module,
                          .roles = roles,
-                         .mesh = &self->assignment->stage->mesh,
+                         .mesh = self->mesh,
                          .device = self->device,
                          .execution.fuses_rows = self->fuses_rows,
                          .first_rank = first_rank,

@@ -19,7 +19,7 @@
 static HaloRange *find_parts(Lowering *self, const Halo *halo, SbpState state, int32_t d, int64_t size) {
     HaloRange *parts = ARENA_ARRAY(self->arena, HaloRange, halo->count);
     for (int32_t m = 0; parts && m < halo->count; m++)
-        sbp_shard(self->program->mesh, state, halo->group[m], d, size, &parts[m].start, &parts[m].extent);
+        sbp_shard(self->mesh, state, halo->group[m], d, size, &parts[m].start, &parts[m].extent);
     return parts;
 }
 
@@ -173,7 +173,7 @@ static bool is_brought(const FactorRule *rule, const Factor *factor, int32_t slo
 
 static AmStatus open_halo(Halo *halo, Lowering *self, int32_t i, int32_t f, uint32_t axes,
                           SbpState part_state, AmError *error) {
-    const Mesh *mesh = self->program->mesh;
+    const Mesh *mesh = self->mesh;
     const FactorRule *rule = &self->rules->rules[i];
     int32_t *group = ARENA_ARRAY(self->arena, int32_t, mesh->device_count);
     if (!group) return am_fail_memory(error, mesh->device_count);
@@ -234,7 +234,7 @@ static LocalAttributes *copy_attributes(Lowering *self, const IrInstruction *sou
 }
 
 bool lower_has_halo(const Lowering *self, int32_t i, const int8_t *factors) {
-    for (int32_t axis = 0; axis < self->program->mesh->axis_count; axis++)
+    for (int32_t axis = 0; axis < self->mesh->axis_count; axis++)
         if (factors[axis] >= 0 && self->rules->rules[i].factors[factors[axis]].halo) return true;
     return false;
 }
@@ -244,13 +244,13 @@ SbpState lower_halo_state(const Lowering *self, int32_t i, const int8_t *factors
     const FactorRule *rule = &self->rules->rules[i];
     int32_t producer = self->split_options->operands[self->split_options->first_operand[i] + slot];
     const SbpState *stored = &self->assignment->stored[producer];
-    for (int32_t axis = 0; axis < self->program->mesh->axis_count; axis++) {
+    for (int32_t axis = 0; axis < self->mesh->axis_count; axis++) {
         const Factor *factor = factors[axis] < 0 ? NULL : &rule->factors[factors[axis]];
         if (!factor || !factor->halo || !is_brought(rule, factor, slot)) continue;
         Sbp split = sbp_split(factor->dimension[slot]);
         bool is_there = sbp_blocks(*stored, factor->dimension[slot]) == 1, takes_all = true;
         for (int32_t k = 0; k < MESH_MAX_AXES; k++) {
-            bool is_along = k < self->program->mesh->axis_count && factors[k] == factors[axis];
+            bool is_along = k < self->mesh->axis_count && factors[k] == factors[axis];
             is_there &= (stored->axis[k] == split) == is_along;
             takes_all &= !is_along || stored->axis[k] == SBP_B;
         }
@@ -291,7 +291,7 @@ AmStatus lower_halo(Lowering *self, int32_t i, const int8_t *factors, int32_t *o
     const FactorRule *rule = &self->rules->rules[i];
     int64_t starts[IR_MAX_RANK] = {0};
     Halo halos[MESH_MAX_AXES];
-    int32_t halo_count = 0, axis_count = self->program->mesh->axis_count;
+    int32_t halo_count = 0, axis_count = self->mesh->axis_count;
     bool is_cut = false;
     uint32_t done = 0;
     if (!halo_is_known(source->opcode))

@@ -50,6 +50,7 @@ typedef struct Lowering {
     const SplitOptions *split_options;
     const IrRoles *roles;
     const Assignment *assignment;
+    const Mesh *mesh;            /* of the stage; set by lower_begin() */
     const LoweredStages *stages; /* NULL: the stage has everything */
     int32_t transfers;           /* of this program so far, of other stages as well */
     int32_t sender, receiver;    /* of the last one */

@@ -61,7 +61,7 @@ static int64_t *shard_extents(Lowering *self, const IrShape *shape, SbpState sta
     *starts = ARENA_ARRAY(self->arena, int64_t, shape->rank + 1);
     if (self->arena->failed) return extents;
     for (int32_t d = 0; d < shape->rank; d++)
-        sbp_shard(self->program->mesh, state, self->program->device, d, shape->dimensions[d], &(*starts)[d],
+        sbp_shard(self->mesh, state, self->program->device, d, shape->dimensions[d], &(*starts)[d],
                   &extents[d]);
     return extents;
 }
@@ -80,7 +80,7 @@ const IrLiteral *lower_literal(Lowering *self, const IrInstruction *instruction,
     const IrShape *shape = &instruction->shape;
     if (!global || !global->data || !sbp_has_split(state)) return global;
     ShardLayout layout;
-    if (!shard_layout(&layout, self->program->mesh, state, self->program->device, shape)) return global;
+    if (!shard_layout(&layout, self->mesh, state, self->program->device, shape)) return global;
     int64_t bytes = shard_elements(&layout) * dtype_bytes(shape->type);
     IrLiteral *part = ARENA_ARRAY(self->arena, IrLiteral, 1);
     char *data = arena_alloc(self->arena, (size_t)bytes);
@@ -107,7 +107,7 @@ const IrAttributes *lower_attributes(Lowering *self, const IrInstruction *instru
             int64_t extent = local_sizes[d];
             starts[d] = global->slice_start[d];
             local_sizes[d] = global->slice_limit[d];
-            if (sbp_ways(self->program->mesh, state, d) > 1) {
+            if (sbp_ways(self->mesh, state, d) > 1) {
                 /* The device has a shard of each of several equal blocks, or of the only one. */
                 int64_t block = local_sizes[d] - starts[d], shard = extent / (operand->dimensions[d] / block);
                 starts[d] = starts[d] / block * shard;
@@ -134,7 +134,7 @@ const IrAttributes *lower_attributes(Lowering *self, const IrInstruction *instru
 
 /* Elements of the largest shard of an array in a value's state; of the whole where shares are unequal. */
 static int64_t most_elements(const Lowering *self, const IrShape *global, int32_t value) {
-    const Mesh *mesh = self->program->mesh;
+    const Mesh *mesh = self->mesh;
     SbpState state = self->program->values[value].state;
     int64_t elements = 1;
     for (int32_t axis = 0; axis < mesh->axis_count; axis++)

@@ -10,7 +10,7 @@
 /* Extents along `dimension` of the members of the group over `axes`. */
 static const int64_t *group_parts(Lowering *self, uint32_t axes, SbpState state, int32_t dimension,
                                   int64_t size) {
-    return lower_memo_parts(self->memo, self->arena, self->program->mesh, self->program->device, axes, state,
+    return lower_memo_parts(self->memo, self->arena, self->mesh, self->program->device, axes, state,
                             dimension, size);
 }
 
@@ -18,7 +18,7 @@ static const int64_t *group_parts(Lowering *self, uint32_t axes, SbpState state,
  * group's first shard. */
 static void find_ranges(Lowering *self, ProgramMovement *movement, const ProgramCollective *collective,
                         const IrShape *global, SbpState from, const ReshardStep *step) {
-    const Mesh *mesh = self->program->mesh;
+    const Mesh *mesh = self->mesh;
     int32_t count = collective->group_count, d = step->dimension;
     int64_t *starts = ARENA_ARRAY(self->arena, int64_t, count + 1), first, part;
     int64_t *extents = ARENA_ARRAY(self->arena, int64_t, count + 1);
@@ -34,7 +34,7 @@ static void find_ranges(Lowering *self, ProgramMovement *movement, const Program
 
 static AmStatus emit_collective(Lowering *self, ProgramInstruction *instruction, const IrShape *global,
                                 SbpState from, const ReshardStep *step, AmError *error) {
-    const Mesh *mesh = self->program->mesh;
+    const Mesh *mesh = self->mesh;
     ProgramCollective *collective = ARENA_ARRAY(self->arena, ProgramCollective, 1);
     const KnownGroup *group =
         lower_memo_group(self->memo, self->arena, mesh, self->program->device, step->axes);
@@ -72,10 +72,9 @@ static AmStatus emit_cut(Lowering *self, ProgramInstruction *instruction, const 
     if (self->arena->failed) return am_fail_memory(error, rank);
     for (int32_t d = 0; d < rank; d++) {
         int64_t from_start, from_extent, to_start, to_extent;
-        sbp_shard(self->program->mesh, from, self->program->device, d, global->dimensions[d], &from_start,
+        sbp_shard(self->mesh, from, self->program->device, d, global->dimensions[d], &from_start,
                   &from_extent);
-        sbp_shard(self->program->mesh, to, self->program->device, d, global->dimensions[d], &to_start,
-                  &to_extent);
+        sbp_shard(self->mesh, to, self->program->device, d, global->dimensions[d], &to_start, &to_extent);
         numbers[d] = to_start - from_start;
         numbers[rank + d] = numbers[d] + to_extent;
         numbers[2 * rank + d] = 1;
@@ -161,7 +160,7 @@ static AmStatus emit_step(Lowering *self, int32_t i, int32_t leaf, const IrShape
 /* Emits one step on a value whose state before or after cuts in blocks: on a view of the value. */
 static AmStatus emit_step_in_blocks(Lowering *self, int32_t i, int32_t leaf, const IrShape *global,
                                     SbpState from, const ReshardStep *step, int32_t *value, AmError *error) {
-    const Mesh *mesh = self->program->mesh;
+    const Mesh *mesh = self->mesh;
     BlockView view;
     int64_t *dimensions = ARENA_ARRAY(self->arena, int64_t, IR_MAX_RANK);
     if (!dimensions) return am_fail_memory(error, IR_MAX_RANK);
@@ -191,7 +190,7 @@ static bool has_blocks(SbpState state) {
 static SbpState state_behind_sums(const Lowering *self, SbpState state, SbpState to) {
     const PlanStage *stage = self->assignment->stage;
     bool decides = stage->all_reduces_gradients || stage->reduces_in_f32;
-    for (int32_t axis = 0; decides && axis < self->program->mesh->axis_count; axis++) {
+    for (int32_t axis = 0; decides && axis < self->mesh->axis_count; axis++) {
         const PlanAxisPriority *priority = &stage->axis_priorities[axis];
         bool stores_shards = false;
         for (int32_t e = 0; e < priority->count; e++)
@@ -205,8 +204,7 @@ static SbpState state_behind_sums(const Lowering *self, SbpState state, SbpState
 
 static AmStatus follow_path(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, SbpState state,
                             SbpState before, int32_t *value, AmError *error) {
-    const ReshardPath *path =
-        lower_memo_path(self->memo, self->arena, self->program->mesh, global, state, before);
+    const ReshardPath *path = lower_memo_path(self->memo, self->arena, self->mesh, global, state, before);
     if (!path)
         return am_fail(error, AM_ERROR_INTERNAL, self->module->source,
                        "lowering %s: cannot reshard its value, no steps lead to the state of its reader",

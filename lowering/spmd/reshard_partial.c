@@ -81,7 +81,7 @@ static int32_t add_operator(Lowering *self, int32_t i, ReshardResult result, IrO
 /* Emits the value of a state whose `axes` (bits) split dimensions, padded to a shard without them. */
 static int32_t pad(Lowering *self, int32_t i, ReshardResult result, int32_t from, int32_t identity) {
     const IrShape *global = result.global;
-    const Mesh *mesh = self->program->mesh;
+    const Mesh *mesh = self->mesh;
     SbpState before = self->program->values[from].state;
     IrAttributes *attributes = ARENA_ARRAY(self->arena, IrAttributes, 1);
     IrPadding *padding = ARENA_ARRAY(self->arena, IrPadding, global->rank + 1);
@@ -136,7 +136,7 @@ AmStatus reshard_make_partial(Lowering *self, int32_t i, int32_t leaf, const IrS
             pads = true;
         } else {
             chooses = true;
-            keeps = keeps && mesh_coordinate(self->program->mesh, self->device, axis) == 0;
+            keeps = keeps && mesh_coordinate(self->mesh, self->device, axis) == 0;
         }
     }
     reduction_identity(bytes, global->type, reduction);

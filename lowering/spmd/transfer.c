@@ -422,8 +422,7 @@ AmStatus transfer_pairs(TransferPair **pairs, int32_t *count, Arena *arena, cons
 }
 
 static TransferEnd own_end(const Lowering *self, SbpState state) {
-    return (TransferEnd){
-        .mesh = self->program->mesh, .first_rank = self->program->first_rank, .state = state};
+    return (TransferEnd){.mesh = self->mesh, .first_rank = self->program->first_rank, .state = state};
 }
 
 /* Adds the transfer; a value that it makes is to be added before. */
