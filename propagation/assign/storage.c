@@ -81,6 +81,7 @@ AmStatus storage_begin(Storage *self, Arena *arena, const PlanContext *context, 
     int32_t parameters = context->roles->parameter_count;
     int32_t places = PLAN_ENTRY_KINDS * MESH_MAX_AXES * parameters;
     *self = (Storage){.context = context,
+                      .rules = context->rules,
                       .roles = context->split_options->storage,
                       .assignment = assignment,
                       .split = ARENA_ARRAY(arena, int8_t, places + 1)};
@@ -160,7 +161,7 @@ static bool never_follows(IrOpcode opcode) {
 static bool find_kept(const Storage *self, int32_t i, int32_t axis, int32_t *slot, int32_t *source) {
     const SplitOptions *split_options = self->context->split_options;
     const SbpState *stored = self->assignment->stored;
-    *slot = self->context->rules->rules[i].operand_count;
+    *slot = self->rules->rules[i].operand_count;
     *source = i;
     if (sbp_is_split(stored[i].axis[axis])) return true;
     double most = -1;
@@ -176,7 +177,7 @@ static bool find_kept(const Storage *self, int32_t i, int32_t axis, int32_t *slo
 }
 
 static void choose_factor(const Storage *self, int32_t i, int32_t axis) {
-    const FactorRule *rule = &self->context->rules->rules[i];
+    const FactorRule *rule = &self->rules->rules[i];
     size_t place = (size_t)i * MESH_MAX_AXES + (size_t)axis;
     int32_t slot, source;
     if (!find_kept(self, i, axis, &slot, &source)) return;
@@ -206,7 +207,7 @@ void storage_choose_factors(const Storage *self) {
             bool has_role =
                 self->roles->role[i] != STORAGE_NONE || self->context->roles->phases[i] == IR_PHASE_OPTIMIZER;
             if (!has_role || never_follows(module->instructions[i].opcode)) continue;
-            if (self->context->rules->rules[i].result_count == 1) choose_factor(self, i, axis);
+            if (self->rules->rules[i].result_count == 1) choose_factor(self, i, axis);
         }
     }
 }
@@ -241,7 +242,7 @@ static SbpState followed_state(const Storage *self, int32_t i, const SbpState *w
 static void choose_factors_anew(const Storage *self, int32_t i) {
     const Mesh *mesh = &self->assignment->stage->mesh;
     if (never_follows(plan_context_instruction(self->context, i)->opcode)) return;
-    if (self->context->rules->rules[i].result_count != 1) return;
+    if (self->rules->rules[i].result_count != 1) return;
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
         if (mesh->axes[axis].size == 1) continue;
         self->assignment->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis] = -1;
@@ -258,7 +259,7 @@ AmStatus storage_follow_overrides(const Storage *self, Arena *arena, AmError *er
     bool is_any = false;
     for (int32_t e = 0; e < stage->override_count; e++) {
         int32_t i = stage->overrides[e].instruction;
-        bool is_parameter = i < self->context->rules->entry_count &&
+        bool is_parameter = i < self->rules->entry_count &&
                             plan_context_instruction(self->context, i)->opcode == IR_PARAMETER;
         if (!stage->overrides[e].has_states || !is_parameter || self->roles->role[i] != STORAGE_WEIGHT)
             continue;

@@ -14,6 +14,7 @@
 
 typedef struct Storage {
     const PlanContext *context;
+    const Rules *rules; /* of the context */
     const StorageRoles *roles;
     Assignment *assignment;
     /* [(kind * MESH_MAX_AXES + axis) * parameter_count + p]: the dimension of weight p that is split */

@@ -39,7 +39,8 @@ typedef struct SetFacts {
 
 typedef struct ClassBuilder {
     Arena scratch;
-    const Rules *rules;
+    const IrModule *module;
+    const Rules *rules; /* of the module */
     const IrRoles *roles;
     Classes *classes;
     Node *nodes;
@@ -139,7 +140,7 @@ static void tie_some(ClassBuilder *builder, int32_t instruction, int32_t round, 
     for (int32_t f = 0; f < rule->factor_count; f++) {
         const Factor *factor = &rule->factors[f];
         int32_t first = -1;
-        if (round_of(&builder->rules->module->instructions[instruction], factor) != round) continue;
+        if (round_of(&builder->module->instructions[instruction], factor) != round) continue;
         if ((rule->operand_count > 1 && factor->dimension[0] < 0) != of_second) continue;
         for (int32_t slot = 0; slot < rule->operand_count + rule->result_count; slot++) {
             if (factor_blocks(factor, slot) > 1) continue;
@@ -155,8 +156,8 @@ static void tie_some(ClassBuilder *builder, int32_t instruction, int32_t round, 
 /* Ties the factors of operators. A product's larger operand goes first: the queries of grouped queries and
  * their fewer keys. */
 static void tie_factors(ClassBuilder *builder, int32_t instruction, int32_t round) {
-    const IrInstruction *self = &builder->rules->module->instructions[instruction];
-    const IrInstruction *all = builder->rules->module->instructions;
+    const IrInstruction *self = &builder->module->instructions[instruction];
+    const IrInstruction *all = builder->module->instructions;
     bool second_first =
         ir_is_matrix_product(self->opcode) &&
         ir_shape_elements(&all[self->operands[1]].shape) > ir_shape_elements(&all[self->operands[0]].shape);
@@ -240,7 +241,7 @@ static void tie_branches(ClassBuilder *builder) {
 static void tie_all(ClassBuilder *builder) {
     for (int32_t p = 0; p < builder->roles->parameter_count; p++) {
         const IrParameter *parameter = &builder->roles->parameters[p];
-        const IrShape *shape = &builder->rules->module->instructions[parameter->instruction].shape;
+        const IrShape *shape = &builder->module->instructions[parameter->instruction].shape;
         if (parameter->role != IR_ROLE_WEIGHT || shape->type == DTYPE_TUPLE) continue;
         for (int32_t d = 0; d < shape->rank; d++)
             builder->nodes[node_of(builder->classes, builder->rules, parameter->instruction, 0, d)]
@@ -251,7 +252,7 @@ static void tie_all(ClassBuilder *builder) {
     tie_branches(builder);
     for (int32_t i = 0; i < builder->rules->count; i++) {
         const FactorRule *rule = &builder->rules->rules[i];
-        const IrInstruction *instruction = &builder->rules->module->instructions[i];
+        const IrInstruction *instruction = &builder->module->instructions[i];
         for (int32_t f = 0; f < rule->factor_count && !builder->rules->on_demand[i]; f++)
             builder->rounds[i] |= (uint8_t)(1 << round_of(instruction, &rule->factors[f]));
     }
@@ -583,7 +584,8 @@ static AmStatus gather_merged_flops(ClassBuilder *builder, AmError *error) {
 
 AmStatus classes_build(Classes **classes, Arena *arena, const Rules *rules, const IrRoles *roles,
                        AmError *error) {
-    ClassBuilder builder = {.rules = rules, .roles = roles, .classes = ARENA_ARRAY(arena, Classes, 1)};
+    ClassBuilder builder = {
+        .module = rules->module, .rules = rules, .roles = roles, .classes = ARENA_ARRAY(arena, Classes, 1)};
     if (!builder.classes) return am_fail_memory(error, (int64_t)sizeof(Classes));
     AmStatus status;
     TRY_OR_FAIL(make_nodes(&builder, arena, error));

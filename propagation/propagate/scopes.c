@@ -92,6 +92,8 @@ static bool is_at_line(const char *pattern, const IrInstruction *instruction) {
 typedef struct Resolver {
     Arena *arena;
     const PlanContext *context;
+    const IrRoles *roles; /* of the context, like the rules */
+    const Rules *rules;
     const Mesh *mesh;
     const PropagationPin *pins;
     int32_t count;
@@ -133,7 +135,7 @@ static void view(Resolver *self, int32_t i, int32_t of) {
 static bool is_stack(const Resolver *self, const IrInstruction *instruction) {
     bool joins = instruction->opcode == IR_CONCATENATE;
     for (int32_t o = 0; o < instruction->operand_count; o++) {
-        int32_t operand = self->context->rules->alias[instruction->operands[o]];
+        int32_t operand = self->rules->alias[instruction->operands[o]];
         joins &= self->weight_of[operand] >= 0 || self->stack_of[operand] >= 0;
     }
     return joins;
@@ -175,7 +177,7 @@ static void hold_weights(Resolver *self, int32_t k, int32_t i) {
     if (self->stack_of[i] < 0) return;
     const IrInstruction *stack = plan_context_instruction(self->context, self->stack_of[i]);
     for (int32_t o = 0; o < stack->operand_count; o++)
-        hold_weights(self, k, self->context->rules->alias[stack->operands[o]]);
+        hold_weights(self, k, self->rules->alias[stack->operands[o]]);
 }
 
 /* Marks the instructions in a scope by their names or source lines. The instructions of a
@@ -204,7 +206,7 @@ void scopes_find_named(bool *is_in, const PlanContext *context, const char *patt
 /* Marks the weights in the scope of pin k. */
 static AmStatus find_weights(Resolver *self, int32_t k, AmError *error) {
     const IrModule *module = self->context->canonical;
-    const IrRoles *roles = self->context->roles;
+    const IrRoles *roles = self->roles;
     const char *pattern = self->pins[k].pattern;
     bool *is_in = ARENA_ARRAY(self->arena, bool, plan_context_count(self->context) + 1);
     if (!is_in) return am_fail_memory(error, plan_context_count(self->context));
@@ -229,7 +231,7 @@ static AmStatus read_sharding(Resolver *self, int32_t k, AmError *error) {
         propagation_parse_sharding(&self->states[k], &rank, self->mesh, pin_argument(text, pin), &refusal);
     if (status != AM_OK)
         return am_fail(error, pin_error(pin), pin_file(pin), "%s: %s", pin_place(label, pin), refusal.text);
-    for (int32_t p = 0; p < self->context->roles->parameter_count; p++) {
+    for (int32_t p = 0; p < self->roles->parameter_count; p++) {
         int32_t instruction = plan_context_parameter(self->context, p)->instruction;
         if (!self->holds[k][p] || plan_context_instruction(self->context, instruction)->shape.rank == rank)
             continue;
@@ -272,13 +274,13 @@ static AmStatus read_scopes(Resolver *self, AmError *error) {
     for (int32_t k = 0; k < self->count; k++) {
         if (!scopes_is_scope(&self->pins[k])) continue;
         TRY(find_axis(self, k, error));
-        self->holds[k] = ARENA_ARRAY(self->arena, bool, self->context->roles->parameter_count);
-        if (!self->holds[k]) return am_fail_memory(error, self->context->roles->parameter_count);
+        self->holds[k] = ARENA_ARRAY(self->arena, bool, self->roles->parameter_count);
+        if (!self->holds[k]) return am_fail_memory(error, self->roles->parameter_count);
         TRY(find_weights(self, k, error));
         if (pin_kind(&self->pins[k]) == PIN_SCOPE_SHARDING) TRY(read_sharding(self, k, error));
         if (self->size[k] > 0) continue;
         Text nearest = {0};
-        path_append_nearest(&nearest, self->context->roles, self->pins[k].pattern);
+        path_append_nearest(&nearest, self->roles, self->pins[k].pattern);
         char label[PIN_LABEL_BYTES];
         am_fail(error, pin_error(&self->pins[k]), pin_file(&self->pins[k]),
                 "%s: no weight is in the scope \"%s\"%s", pin_place(label, &self->pins[k]),
@@ -290,7 +292,7 @@ static AmStatus read_scopes(Resolver *self, AmError *error) {
 }
 
 static bool is_within(const Resolver *self, int32_t inner, int32_t outer) {
-    for (int32_t p = 0; p < self->context->roles->parameter_count; p++)
+    for (int32_t p = 0; p < self->roles->parameter_count; p++)
         if (self->holds[inner][p] && !self->holds[outer][p]) return false;
     return true;
 }
@@ -305,7 +307,7 @@ static bool pins_agree(const Resolver *self, int32_t a, int32_t b) {
 
 /* Finds the scope of each weight: the innermost of those that hold it. */
 static AmStatus find_innermost(Resolver *self, AmError *error) {
-    for (int32_t p = 0; p < self->context->roles->parameter_count; p++) {
+    for (int32_t p = 0; p < self->roles->parameter_count; p++) {
         int32_t inner = -1;
         for (int32_t k = 0; k < self->count; k++) {
             if (!self->holds[k] || !self->holds[k][p]) continue;
@@ -370,7 +372,7 @@ static AmStatus split_axis(Resolver *self, int32_t axis, AmError *error) {
 static AmStatus settle_scope(Resolver *self, int32_t k, AmError *error) {
     char label[PIN_LABEL_BYTES];
     int32_t split = 0, count = 0;
-    for (int32_t p = 0; p < self->context->roles->parameter_count; p++) {
+    for (int32_t p = 0; p < self->roles->parameter_count; p++) {
         if (self->pinned[p].pin != &self->pins[k]) continue;
         count++;
         split += sbp_has_split(self->pinned[p].state);
@@ -379,7 +381,7 @@ static AmStatus settle_scope(Resolver *self, int32_t k, AmError *error) {
         TRY(refuse(self, k, error,
                    "%s: no linkage group of strict rules splits weights of this scope alone over %d devices",
                    pin_label(label, &self->pins[k]), self->mesh->axes[self->axis[k]].size));
-    for (int32_t p = 0; p < self->context->roles->parameter_count; p++) {
+    for (int32_t p = 0; p < self->roles->parameter_count; p++) {
         PinnedParameter *of = &self->pinned[p];
         if (of->pin != &self->pins[k]) continue;
         of->refusal = self->refusals[k];
@@ -406,6 +408,8 @@ AmStatus scopes_resolve(PinnedParameter **pinned, Arena *arena, const PlanContex
     int32_t parameters = context->roles->parameter_count;
     Resolver self = {.arena = arena,
                      .context = context,
+                     .roles = context->roles,
+                     .rules = context->rules,
                      .mesh = mesh,
                      .pins = pins,
                      .count = count,
@@ -436,6 +440,8 @@ AmStatus scopes_find_members(bool *is_in, Arena *scratch, const PlanContext *con
     int32_t count = context->rules->count;
     bool *holds = ARENA_ARRAY(scratch, bool, context->roles->parameter_count + 1);
     Resolver self = {.context = context,
+                     .roles = context->roles,
+                     .rules = context->rules,
                      .holds = &holds,
                      .weight_of = ARENA_ARRAY(scratch, int32_t, count + 1),
                      .stack_of = ARENA_ARRAY(scratch, int32_t, count + 1)};
