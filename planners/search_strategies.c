@@ -26,6 +26,9 @@ typedef struct PricedStrategy {
 
 typedef struct StrategySearch {
     SearchContext *search;
+    const TargetRow *target;
+    const Cluster *cluster;
+    SearchResult *result;
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS], number_count;
     PricedStrategy splits[MOST_SPLITS]; /* fastest first */
     int32_t split_count;
@@ -45,7 +48,7 @@ static AmStatus note_refusal(StrategySearch *self, AmStatus status, const AmErro
 
 /* Returns whether the target's trainer has that level of ZeRO. */
 static bool has_zero(const StrategySearch *self, int32_t level) {
-    return target_row(self->search->request->constraints.target)->zero_levels >> level & 1;
+    return self->target->zero_levels >> level & 1;
 }
 
 /* Simulates a strategy; adds it to the result if it fits and the exporter accepts it. */
@@ -130,7 +133,7 @@ static AmStatus climb_numbers(StrategySearch *self, PricedStrategy *best, int32_
 /* Adds a split with its best number of micro-batches. */
 static AmStatus add_split(StrategySearch *self, int32_t tensor, int32_t stages, AmError *error) {
     const bool offloads = self->search->request->constraints.offloads_optimizer;
-    PricedStrategy best = {.strategy = {.data = self->search->cluster->device_count / tensor / stages,
+    PricedStrategy best = {.strategy = {.data = self->cluster->device_count / tensor / stages,
                                         .tensor = tensor,
                                         .stages = stages,
                                         .chunks = 1,
@@ -185,7 +188,7 @@ static AmStatus refine_strategy(StrategySearch *self, PricedStrategy *best, AmEr
 static AmStatus recompute_less(StrategySearch *self, PricedStrategy *best, AmError *error) {
     int32_t parts = best->strategy.stages * best->strategy.chunks;
     int32_t fits = (self->layers + parts - 1) / parts, lacks = 0;
-    if (!target_row(self->search->request->constraints.target)->recomputes_some) return AM_OK;
+    if (!self->target->recomputes_some) return AM_OK;
     while (fits - lacks > 1) {
         PricedStrategy fewer = *best;
         fewer.strategy.recomputed_layers = (fits + lacks) / 2;
@@ -214,7 +217,7 @@ static AmStatus recompute_layers(StrategySearch *self, PricedStrategy *best, con
 /* Recomputes all layers of a split that does not fit, and then as few as fit; and the modules of all layers
  * that take the least work and fit. */
 static AmStatus recompute(StrategySearch *self, const PricedStrategy *split, AmError *error) {
-    const TargetRow *target = target_row(self->search->request->constraints.target);
+    const TargetRow *target = self->target;
     PricedStrategy best = *split, selective = *split;
     TRY(recompute_layers(self, &best, &split->strategy, 0, error));
     if (best.strategy.recomputed_layers > 0) {
@@ -271,19 +274,19 @@ static AmStatus draw_strategies(StrategySearch *self, AmError *error) {
 /* ---- all of it ---- */
 
 static AmStatus search_splits(StrategySearch *self, AmError *error) {
-    int32_t devices = self->search->cluster->device_count;
+    int32_t devices = self->cluster->device_count;
     for (int32_t tensor = 1; tensor <= devices; tensor++)
         for (int32_t stages = 1; stages <= devices / tensor && stages <= STAGES_MOST; stages++)
             if (devices % (tensor * stages) == 0) TRY(add_split(self, tensor, stages, error));
-    for (int32_t k = 0; (k < REFINED || !self->search->result->plan) && k < self->split_count; k++) {
+    for (int32_t k = 0; (k < REFINED || !self->result->plan) && k < self->split_count; k++) {
         PricedStrategy refined = self->splits[k];
         if (isfinite(refined.seconds)) TRY(refine_strategy(self, &refined, error));
     }
     for (int32_t k = 0, tried = 0; self->layers > 0 && tried < REFINED && k < self->split_count; k++) {
         /* Recomputation, which takes time, may make a split that does not fit the best plan. */
         const PricedStrategy *split = &self->splits[k];
-        const PlanCandidate *best = &self->search->result->pool.best;
-        bool has_fit = self->search->result->plan && best->fit.fits;
+        const PlanCandidate *best = &self->result->pool.best;
+        bool has_fit = self->result->plan && best->fit.fits;
         if (!isfinite(split->seconds) || split->fit.fits) continue;
         if (has_fit && split->seconds >= best->seconds) continue;
         TRY(recompute(self, split, error));
@@ -307,7 +310,10 @@ static AmStatus count_layers(StrategySearch *self, AmError *error) {
 AmStatus search_strategies(SearchContext *self, AmError *error) {
     const SearchRequest *request = self->request;
     SearchResult *result = self->result;
-    StrategySearch search = {.search = self};
+    StrategySearch search = {.search = self,
+                             .target = target_row(request->constraints.target),
+                             .cluster = self->cluster,
+                             .result = result};
     search.number_count = micro_batches_numbers(search.numbers, self->primary, self->micro_batches);
     for (int32_t e = 0; e < BASELINE_COUNT; e++)
         result->baselines[e] =
