@@ -23,6 +23,7 @@ struct Validation {
     const RunOptions *options; /* of the training */
     RunOptions data_options;   /* of the feeds */
     ShardOwner owner;
+    int32_t parameter_count;
     int32_t *sources;      /* [parameter_count]: of the training; -1: in the data */
     GatheredArray *arrays; /* [parameter_count]; those with a source are open */
     Comm comm;
@@ -60,7 +61,7 @@ static AmStatus find_outputs(Validation *self, AmError *error) {
 
 /* Finds the source of each parameter: data, or a parameter or output of the training. */
 static AmStatus match_parameters(Validation *self, AmError *error) {
-    int32_t count = self->module->roles->parameter_count;
+    int32_t count = self->parameter_count;
     bool *is_in_data = ARENA_ARRAY(&self->arena, bool, count + 1);
     self->sources = ARENA_ARRAY(&self->arena, int32_t, count + 1);
     self->arrays = ARENA_ARRAY(&self->arena, GatheredArray, count + 1);
@@ -71,7 +72,7 @@ static AmStatus match_parameters(Validation *self, AmError *error) {
     RunOptions options = self->data_options;
     options.warnings = NULL; /* feeds_open() warns */
     AmStatus status = feed_source_open(&fed, self->module, &options, &arena, error);
-    for (int32_t k = 0; k < self->module->roles->parameter_count && status == AM_OK; k++) {
+    for (int32_t k = 0; k < self->parameter_count && status == AM_OK; k++) {
         FeedFile *file;
         const ArrayEntry *entry;
         AmError own = {0};
@@ -99,7 +100,7 @@ static AmStatus match_parameters(Validation *self, AmError *error) {
 static AmStatus open_rank(Validation *self, AmError *error) {
     const CommBackEnd *back_end;
     KernelDevice *device = self->owner.ranks[0].device;
-    int32_t count = self->module->roles->parameter_count;
+    int32_t count = self->parameter_count;
     bool *is_taken = ARENA_ARRAY(&self->arena, bool, count + 1);
     Program *program;
     if (!is_taken) return am_fail_memory(error, count);
@@ -129,6 +130,7 @@ AmStatus validation_open(Validation **validation, const PlanContext *training, c
     *validation = self;
     self->training = training;
     self->module = options->validation.context;
+    self->parameter_count = self->module->roles->parameter_count;
     self->options = options;
     self->owner = *owner;
     self->data_options = (RunOptions){.data_paths = options->validation.data_paths,
@@ -146,8 +148,7 @@ AmStatus validation_open(Validation **validation, const PlanContext *training, c
 void validation_close(Validation *self) {
     if (!self) return;
     feeds_close(self->feeds);
-    for (int32_t k = 0; self->arrays && k < self->module->roles->parameter_count; k++)
-        gathered_close(&self->arrays[k]);
+    for (int32_t k = 0; self->arrays && k < self->parameter_count; k++) gathered_close(&self->arrays[k]);
     rank_close(&self->rank);
     if (self->comm.back_end) self->comm.back_end->close(&self->comm);
     arena_free(&self->arena);
@@ -156,7 +157,7 @@ void validation_close(Validation *self) {
 
 int64_t validation_bytes(const Validation *self) {
     int64_t bytes = self ? self->rank.memory_bytes : 0;
-    for (int32_t k = 0; self && k < self->module->roles->parameter_count; k++)
+    for (int32_t k = 0; self && k < self->parameter_count; k++)
         if (self->arrays[k].global) bytes += ir_shape_bytes(self->arrays[k].shape);
     return bytes;
 }
@@ -168,12 +169,12 @@ bool validation_is_due(const Validation *self, int64_t steps) {
 }
 
 void validation_take(Validation *self, int32_t r) {
-    for (int32_t k = 0; k < self->module->roles->parameter_count; k++)
+    for (int32_t k = 0; k < self->parameter_count; k++)
         if (self->sources[k] >= 0) gathered_take(&self->arrays[k], r);
 }
 
 AmStatus validation_gather(Validation *self, AmError *error) {
-    for (int32_t k = 0; k < self->module->roles->parameter_count; k++)
+    for (int32_t k = 0; k < self->parameter_count; k++)
         if (self->sources[k] >= 0) TRY(gathered_gather(&self->arrays[k], error));
     return AM_OK;
 }
@@ -186,7 +187,7 @@ AmStatus validation_run(Validation *self, const RunValidated **result, AmError *
     for (int32_t k = 0; k < self->result.count; k++) self->outputs[k].value = 0;
     for (int64_t batch = 0; batch < self->batches; batch++) {
         if (stop_flag_is_set(interrupted)) return AM_OK;
-        for (int32_t k = 0; k < self->module->roles->parameter_count && (batch == 0 || is_updating); k++)
+        for (int32_t k = 0; k < self->parameter_count && (batch == 0 || is_updating); k++)
             if (self->sources[k] >= 0) rank_set_parameter(&self->rank, k, self->arrays[k].global);
         if (feeds_depth(self->feeds) > 0) {
             TRY(feeds_load(self->feeds, self->loaded, error));
