@@ -38,10 +38,12 @@ AmStatus search_check_part(AmStatus status, const AmError *failure, AmError *err
 
 /* ---- climbs ---- */
 
-/* The steps of pipelines to climb from, at most, over the step of the best plan: with another number of
- * stages or micro-batches, and with another order of the devices. */
+/* The steps of plans to climb from, at most, over the step of the best plan: pipelines with another number of
+ * stages or micro-batches, or on a sample the plan with the least memory; and pipelines with another order of
+ * the devices. On samples 3 % is the known error of steps, too. */
 #define NEAR_RIVAL 1.03
 #define NEAR_ORDER 1.2
+enum { MOST_RIVALS = 2 };
 
 /* Prepares climbs with the remaining budget; `is_allowed` is false if it is used up, or if the options
  * exclude them. */
@@ -72,12 +74,6 @@ static Plan *rival_of(const SearchResult *result) {
         return plan;
     }
     return NULL;
-}
-
-/* Returns the plan from which to climb: on a sample, one that leaves memory for changes. */
-static Plan *start_of(const SearchResult *result, const SearchContext *self) {
-    bool is_best = result->pool.best.plan == result->plan;
-    return is_best && ir_is_sample(self->primary->canonical) ? pool_start(&result->pool) : result->plan;
 }
 
 /* Climbs from the fastest pipelines with other orders of the devices, and from the result's plan on other
@@ -112,12 +108,15 @@ AmStatus search_add_climb(SearchResult *result, SearchContext *self, bool has_ri
     bool is_allowed;
     TRY(begin_climb(&is_allowed, result, self, error));
     if (!is_allowed) return AM_OK;
-    Plan *plan = start_of(result, self);
+    Plan *plan = result->plan, *rivals[MOST_RIVALS] = {0};
     bool is_short = self->most_climbed > 0 && budget_left(&self->climb.budget) > self->most_climbed;
     if (is_short) budget_set_cap(&self->climb.budget, self->most_climbed);
-    Plan *rival = has_rival ? rival_of(result) : NULL;
-    AmStatus status = rival ? plan_climb_rivals(&plan, rival, &self->climb, self->arena, error)
-                            : plan_climb(&plan, &self->climb, 0, self->arena, error);
+    if (has_rival) rivals[0] = rival_of(result);
+    if (ir_is_sample(self->primary->canonical)) rivals[1] = pool_leanest(&result->pool, NEAR_RIVAL);
+    bool is_alone = !rivals[0] && !rivals[1];
+    AmStatus status = is_alone ? plan_climb(&plan, &self->climb, 0, self->arena, error) : AM_OK;
+    for (int32_t k = 0; k < MOST_RIVALS && status == AM_OK; k++)
+        if (rivals[k]) status = plan_climb_rivals(&plan, rivals[k], &self->climb, self->arena, error);
     if (status == AM_OK) status = climb_orders(&plan, result, self, error);
     if (is_short) self->climb.budget.is_cut = false; /* the budget of the search is not over */
     end_climb(result, self, plan);

@@ -164,16 +164,14 @@ Plan *pool_best(const CandidatePool *pool) {
     return pool->best.fit.fits ? pool->best.plan : NULL;
 }
 
-Plan *pool_start(const CandidatePool *pool) {
-    const double full = 0.92, near = 1.005;
-    const PlanCandidate *start = &pool->best;
-    if ((double)start->fit.needed_bytes <= full * (double)start->fit.limit_bytes) return start->plan;
+Plan *pool_leanest(const CandidatePool *pool, double near) {
+    const PlanCandidate *leanest = &pool->best;
     for (int32_t k = 0; k < POOL_STRUCTURES && pool->structures[k].plan; k++) {
         const PlanCandidate *other = &pool->structures[k];
         bool is_near = other->fit.needed_bytes > 0 && other->seconds <= near * pool->best.seconds;
-        if (is_near && other->fit.needed_bytes < start->fit.needed_bytes) start = other;
+        if (is_near && other->fit.needed_bytes < leanest->fit.needed_bytes) leanest = other;
     }
-    return start->plan;
+    return leanest == &pool->best ? NULL : leanest->plan;
 }
 
 const PlanCandidate *pool_nearest(const CandidatePool *pool) {

@@ -59,12 +59,9 @@ void pool_merge(CandidatePool *pool, const CandidatePool *other);
 bool pool_has(const CandidatePool *pool, const Plan *plan);
 /* Returns the best plan that fits; NULL: none. */
 Plan *pool_best(const CandidatePool *pool);
-/* Returns the plan from which to climb on a sample, where steps have an error; NULL: an empty pool. Where the
- * best plan leaves less than 8 % of the limit, many of its changes do not fit. Of the plans that are at most
- * 0.5 % slower, the one that needs the least memory takes its place. The 8 % are measured: another start
- * helps scanned Llama 3 405B on h100:64, which leaves 6.7 %, and not GPT 175B on a100:64, which leaves 9.4 %.
- */
-Plan *pool_start(const CandidatePool *pool);
+/* Returns the plan of another structure that needs the least memory, less than the best plan, of those that
+ * take at most `near` times as long as that; NULL: none. A climb from it has room for more changes. */
+Plan *pool_leanest(const CandidatePool *pool, double near);
 /* Returns the candidate that lacks the least memory, if none fits; NULL: one fits, or the pool is empty. */
 const PlanCandidate *pool_nearest(const CandidatePool *pool);
 

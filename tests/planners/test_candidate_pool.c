@@ -137,24 +137,24 @@ static void test_structures(void **state) {
     assert_false(plan_has_same_structure(&plans[5], &recomputing));
 }
 
-/* Climbs begin at a plan that is as fast and needs less memory only where the best one leaves almost none. */
-static void test_start(void **state) {
+/* The leanest plan is nearly as fast as the best one and needs less memory. */
+static void test_leanest(void **state) {
     (void)state;
     const struct {
         int64_t needed[3]; /* of 1,000 bytes; 0: unknown */
         double seconds[3];
-        int32_t start;
+        int32_t leanest; /* -1: none */
     } cases[] = {
-        {{999, 930, 900}, {100, 100.4, 100.3}, 2}, /* the least memory */
-        {{999, 930, 900}, {100, 100.4, 100.6}, 1}, /* but not at any price */
-        {{999, 930, 900}, {100, 101, 102}, 0},     /* both are slower */
-        {{999, 0, 930}, {100, 100.1, 100.2}, 2},   /* unknown is not little */
-        {{919, 910, 900}, {100, 100.4, 100.3}, 0}, /* changes fit */
-        {{0, 930, 900}, {100, 100.4, 100.3}, 0},
+        {{999, 930, 900}, {100, 102, 101}, 2},  /* the least memory */
+        {{999, 930, 900}, {100, 102, 104}, 1},  /* but not at any price */
+        {{999, 930, 900}, {100, 104, 105}, -1}, /* both are slower */
+        {{999, 0, 930}, {100, 101, 102}, 2},    /* unknown is not little */
+        {{900, 910, 920}, {100, 101, 102}, -1}, /* the best one has the least */
+        {{0, 930, 900}, {100, 101, 102}, -1},
     };
     static PlanStage empty[3];
     CandidatePool pool = {0};
-    assert_null(pool_start(&pool));
+    assert_null(pool_leanest(&pool, 1.03));
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         Plan plans[3];
         pool = (CandidatePool){0};
@@ -167,7 +167,8 @@ static void test_start(void **state) {
             plans[k].schedule = "1f1b";
             pool_add(&pool, &plans[k], &fit, PLAN_ORIGIN_STAGES, NULL);
         }
-        assert_ptr_equal(pool_start(&pool), &plans[cases[c].start]);
+        const Plan *expected = cases[c].leanest < 0 ? NULL : &plans[cases[c].leanest];
+        assert_ptr_equal(pool_leanest(&pool, 1.03), expected);
     }
 }
 
@@ -175,6 +176,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_order),      cmocka_unit_test(test_best_of_each_part),
         cmocka_unit_test(test_merge),      cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_structures), cmocka_unit_test(test_start)};
+        cmocka_unit_test(test_structures), cmocka_unit_test(test_leanest)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
