@@ -16,13 +16,14 @@ typedef struct RolesReader {
     IrRoles *roles;
     Arena *arena; /* of the roles */
     const IrDataflow *flow;
+    const IrModule *module; /* of the flow */
     const char *path;
     int32_t *parameter_of; /* per output, or -1 */
     AmError *error;
 } RolesReader;
 
 static const IrShape *output_shape(const RolesReader *reader, int32_t output) {
-    return &reader->flow->module->instructions[reader->flow->outputs[output]].shape;
+    return &reader->module->instructions[reader->flow->outputs[output]].shape;
 }
 
 /* Reads an index of an output, or -1 for null. */
@@ -63,7 +64,7 @@ static AmStatus check_pair(const RolesReader *reader, const IrParameter *paramet
         return am_fail(reader->error, AM_ERROR_INPUT, reader->path,
                        "%s.output: output %d is the update of parameter %d already", where, parameter->output,
                        reader->parameter_of[parameter->output]);
-    const IrShape *shape = &reader->flow->module->instructions[parameter->instruction].shape;
+    const IrShape *shape = &reader->module->instructions[parameter->instruction].shape;
     if (!ir_shape_equal(shape, output_shape(reader, parameter->output)))
         return am_fail(reader->error, AM_ERROR_INPUT, reader->path,
                        "%s.output: output %d has another shape than parameter %d", where, parameter->output,
@@ -83,7 +84,7 @@ static AmStatus read_moved(const RolesReader *reader, json_t *object, const char
                        "%s.batch_dimension: expected for a parameter of role data only", where);
     parameter->moved_from = -1;
     if (json_is_null(given)) return AM_OK;
-    const IrShape *shape = &reader->flow->module->instructions[parameter->instruction].shape;
+    const IrShape *shape = &reader->module->instructions[parameter->instruction].shape;
     int32_t rank = shape->type == DTYPE_TUPLE ? 0 : shape->rank;
     TRY(json_get_integer(&value, object, "batch_dimension", 0, rank > 0 ? rank - 1 : 0, reader->path, where,
                          reader->error));
@@ -109,7 +110,7 @@ static AmStatus read_parameter(const RolesReader *reader, json_t *object, int32_
     TRY(read_moved(reader, object, where, parameter));
     parameter->paired_by = parameter->output >= 0 ? "roles file" : "";
     /* A module without metadata names its parameters otherwise: only a known op_name must agree. */
-    bool has_op_name = *reader->flow->module->instructions[parameter->instruction].op_name != '\0';
+    bool has_op_name = *reader->module->instructions[parameter->instruction].op_name != '\0';
     if (has_op_name && strcmp(path, parameter->path) != 0)
         return am_fail(reader->error, AM_ERROR_INPUT, reader->path, "%s.path: expected \"%s\", found \"%s\"",
                        where, parameter->path, path);
@@ -161,7 +162,8 @@ AmStatus ir_read_roles_file(IrRoles *roles, Arena *arena, const IrDataflow *flow
     TRY(file_read(&bytes, path, error));
     TRY_OR_FAIL(file_format_expect(FILE_FORMAT_ROLES, bytes.name, bytes.data, bytes.length, error));
     TRY_OR_FAIL(json_parse(&root, bytes.name, bytes.data, (size_t)bytes.length, error));
-    RolesReader reader = {roles, arena, flow, bytes.name, ARENA_ARRAY(&scratch, int32_t, flow->output_count),
+    RolesReader reader = {roles,        arena,      flow,
+                          flow->module, bytes.name, ARENA_ARRAY(&scratch, int32_t, flow->output_count),
                           error};
     if (!reader.parameter_of) {
         status = am_fail_memory(error, (int64_t)flow->output_count * 4);

@@ -34,6 +34,7 @@ typedef struct FlowList {
 
 typedef struct Chooser {
     PrecisionChoice *choice;
+    const IrModule *module; /* of the choice */
     Arena scratch;
     Flow *flows;
     int32_t flow_count, flow_capacity;
@@ -180,7 +181,7 @@ static void join_leaves(Chooser *self, int32_t a, int32_t b, int32_t leaf) {
 }
 
 static void join_loop(Chooser *self, int32_t i) {
-    const IrModule *module = self->choice->module;
+    const IrModule *module = self->module;
     const IrInstruction *loop = &module->instructions[i];
     const IrComputation *body = &module->computations[loop->called[0]];
     const IrComputation *condition = &module->computations[loop->called[1]];
@@ -191,7 +192,7 @@ static void join_loop(Chooser *self, int32_t i) {
 }
 
 static void join_branches(Chooser *self, int32_t i) {
-    const IrModule *module = self->choice->module;
+    const IrModule *module = self->module;
     const IrInstruction *conditional = &module->instructions[i];
     for (int32_t k = 0; k < conditional->called_count; k++) {
         const IrComputation *branch = &module->computations[conditional->called[k]];
@@ -204,7 +205,7 @@ static void join_branches(Chooser *self, int32_t i) {
 
 /* Joins the leaves that are one array: nothing is converted between them. */
 static void join_values(Chooser *self) {
-    const IrModule *module = self->choice->module;
+    const IrModule *module = self->module;
     for (int32_t c = 0; c < module->computation_count; c++)
         for (int32_t n = 0; self->choice->is_rewritten[c] && n < module->computations[c].count; n++) {
             int32_t i = module->computations[c].first + n;
@@ -243,17 +244,17 @@ static void set_kind(Chooser *self, int32_t i, ValueKind kind) {
 }
 
 static void fix(Chooser *self, int32_t i) {
-    int32_t count = precision_leaf_count(&self->choice->module->instructions[i].shape);
+    int32_t count = precision_leaf_count(&self->module->instructions[i].shape);
     for (int32_t k = 0; k < count; k++)
         self->choice->kinds[precision_value(self->choice, i, k)] = VALUE_FIXED;
 }
 
 /* Marks the arrays that instruction i reads; leaves of tuples that it reads keep their types. */
 static void read_operands(Chooser *self, int32_t i, bool *reads) {
-    const IrInstruction *instruction = &self->choice->module->instructions[i];
+    const IrInstruction *instruction = &self->module->instructions[i];
     for (int32_t k = 0; k < instruction->operand_count; k++) {
         int32_t operand = instruction->operands[k];
-        if (self->choice->module->instructions[operand].shape.type == DTYPE_TUPLE) fix(self, operand);
+        if (self->module->instructions[operand].shape.type == DTYPE_TUPLE) fix(self, operand);
         else reads[precision_value(self->choice, operand, 0)] = true;
     }
 }
@@ -275,7 +276,7 @@ static void keep_f32(Chooser *self, int32_t i) {
 }
 
 static void collect_conversion(Chooser *self, int32_t i) {
-    const IrModule *module = self->choice->module;
+    const IrModule *module = self->module;
     const IrInstruction *instruction = &module->instructions[i];
     Dtype from = module->instructions[instruction->operands[0]].shape.type, to = instruction->shape.type;
     if (to != DTYPE_F32) {
@@ -325,7 +326,7 @@ static const float *number_of(const IrModule *module, int32_t i) {
 }
 
 static AmStatus find_readers(Chooser *self, AmError *error) {
-    const IrModule *module = self->choice->module;
+    const IrModule *module = self->module;
     self->reader = ARENA_ARRAY(&self->scratch, int32_t, module->instruction_count + 1);
     if (!self->reader) return am_fail_memory(error, module->instruction_count);
     for (int32_t i = 0; i < module->instruction_count; i++) self->reader[i] = NO_READER;
@@ -340,7 +341,7 @@ static AmStatus find_readers(Chooser *self, AmError *error) {
 /* Returns whether the exponential is that of 1 / (1 + exp(-x)), as JAX writes the logistic function. In bf16
  * the quotient has the error of a few roundings: the sum is at least 1, and infinity gives 0. */
 static bool is_of_logistic(const Chooser *self, int32_t i) {
-    const IrModule *module = self->choice->module;
+    const IrModule *module = self->module;
     if (module->instructions[i].opcode != IR_EXPONENTIAL || self->reader[i] < 0) return false;
     const IrInstruction *sum = &module->instructions[self->reader[i]];
     if (sum->opcode != IR_ADD || self->reader[self->reader[i]] < 0) return false;
@@ -415,7 +416,7 @@ static void collect_conditional(Chooser *self, int32_t i) {
 }
 
 static void collect_instruction(Chooser *self, int32_t i) {
-    const IrInstruction *instruction = &self->choice->module->instructions[i];
+    const IrInstruction *instruction = &self->module->instructions[i];
     bool is_tuple = instruction->shape.type == DTYPE_TUPLE;
     switch (instruction->opcode) {
     case IR_PARAMETER: /* by its callers */
@@ -587,7 +588,7 @@ static void choose_comparisons(PrecisionChoice *choice) {
 AmStatus precision_choose(PrecisionChoice *choice, Arena *arena, const IrModule *canonical,
                           const IrRoles *roles, AmError *error) {
     *choice = (PrecisionChoice){.module = canonical, .roles = roles, .arena = arena};
-    Chooser self = {.choice = choice};
+    Chooser self = {.choice = choice, .module = canonical};
     AmStatus status = AM_OK;
     self.is_called = ARENA_ARRAY(&self.scratch, bool, canonical->computation_count + 1);
     choice->is_rewritten = ARENA_ARRAY(arena, bool, canonical->computation_count + 1);
