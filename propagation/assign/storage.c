@@ -56,13 +56,12 @@ static int32_t dimension_for(const Storage *self, const PlanEntry *entry, int32_
     for (int32_t d = 0; d < shape->rank; d++) {
         int64_t ways = 1; /* of dimension d by entries of the kind, first on the axes before `axis` */
         for (int32_t k = 0; k < axis; k++)
-            if (*split_of(self, entry->kind, k, parameter) == d)
-                ways *= self->assignment->stage->mesh.axes[k].size;
+            if (*split_of(self, entry->kind, k, parameter) == d) ways *= self->mesh->axes[k].size;
         bool is_joint = ways > 1;
         bool is_computed_split = false;
         for (int32_t k = 0; k < MESH_MAX_AXES; k++) is_computed_split |= state.axis[k] == sbp_split(d);
         if (is_computed_split || shape->dimensions[d] < 1) continue;
-        ways *= self->assignment->stage->mesh.axes[axis].size;
+        ways *= self->mesh->axes[axis].size;
         if (evenly ? shape->dimensions[d] % ways != 0 : shape->dimensions[d] < ways) continue;
         if (entry->class_index != PLAN_ANY_CLASS &&
             classes_of(context->classes, context->rules, instruction, d) != entry->class_index)
@@ -82,6 +81,7 @@ AmStatus storage_begin(Storage *self, Arena *arena, const PlanContext *context, 
     int32_t places = PLAN_ENTRY_KINDS * MESH_MAX_AXES * parameters;
     *self = (Storage){.context = context,
                       .rules = context->rules,
+                      .mesh = &assignment->stage->mesh,
                       .roles = context->split_options->storage,
                       .assignment = assignment,
                       .split = ARENA_ARRAY(arena, int8_t, places + 1)};
@@ -122,7 +122,7 @@ void storage_keep(const Storage *self, int32_t i, int32_t axis) {
                                           [STORAGE_OPTIMIZER] = PLAN_OPTIMIZER};
     StorageRole role = (StorageRole)self->roles->role[i];
     SbpState *state = &self->assignment->stored[i];
-    const Mesh *mesh = &self->assignment->stage->mesh;
+    const Mesh *mesh = self->mesh;
     sbp_set(state, axis, SBP_B);
     if (role == STORAGE_NONE || self->roles->weight[i] < 0) return;
     int32_t d = kept_dimension(self, kinds[role], i, axis);
@@ -188,7 +188,7 @@ static void choose_factor(const Storage *self, int32_t i, int32_t axis) {
         const Factor *factor = &rule->factors[f];
         if (factor->kind != FACTOR_PARALLEL && factor->kind != FACTOR_REDUCTION) continue;
         if (factor->dimension[slot] != d || factor->size > INT32_MAX || factor->blocks) continue;
-        if (!sbp_cuts_between(&self->assignment->stage->mesh, kept, d, size, factor->size)) continue;
+        if (!sbp_cuts_between(self->mesh, kept, d, size, factor->size)) continue;
         self->assignment->factor[place] = (int8_t)f;
         self->assignment->cut[place] =
             kept.cut[axis].count > 0 ? kept.cut[axis] : (SbpCut){1, (int32_t)factor->size};
@@ -199,8 +199,8 @@ static void choose_factor(const Storage *self, int32_t i, int32_t axis) {
 void storage_choose_factors(const Storage *self) {
     const SplitOptions *split_options = self->context->split_options;
     const IrModule *module = self->context->canonical;
-    for (int32_t axis = 0; axis < self->assignment->stage->mesh.axis_count; axis++) {
-        if (self->assignment->stage->mesh.axes[axis].size == 1) continue;
+    for (int32_t axis = 0; axis < self->mesh->axis_count; axis++) {
+        if (self->mesh->axes[axis].size == 1) continue;
         for (int32_t k = 0; k < split_options->decided_count; k++) {
             int32_t i = split_options->decided[k];
             if (self->assignment->factor[(size_t)i * MESH_MAX_AXES + (size_t)axis] >= 0) continue;
@@ -216,7 +216,7 @@ void storage_choose_factors(const Storage *self) {
  * else unchanged unless that collides. */
 static SbpState followed_state(const Storage *self, int32_t i, const SbpState *wanted) {
     const StorageRoles *roles = self->roles;
-    const Mesh *mesh = &self->assignment->stage->mesh;
+    const Mesh *mesh = self->mesh;
     const SbpState old = self->assignment->stored[i];
     const IrShape *shape = split_options_array_shape(plan_context_instruction(self->context, i));
     SbpState state = {.axis = {SBP_B}};
@@ -240,7 +240,7 @@ static SbpState followed_state(const Storage *self, int32_t i, const SbpState *w
 
 /* Splits instruction i by the storage of its result or its operands. */
 static void choose_factors_anew(const Storage *self, int32_t i) {
-    const Mesh *mesh = &self->assignment->stage->mesh;
+    const Mesh *mesh = self->mesh;
     if (never_follows(plan_context_instruction(self->context, i)->opcode)) return;
     if (self->rules->rules[i].result_count != 1) return;
     for (int32_t axis = 0; axis < mesh->axis_count; axis++) {

@@ -15,6 +15,7 @@
 typedef struct Storage {
     const PlanContext *context;
     const Rules *rules; /* of the context */
+    const Mesh *mesh;   /* of the stage */
     const StorageRoles *roles;
     Assignment *assignment;
     /* [(kind * MESH_MAX_AXES + axis) * parameter_count + p]: the dimension of weight p that is split */
