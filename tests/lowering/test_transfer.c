@@ -11,11 +11,11 @@
 
 static void test_one_axis(void **state) {
     static const char *const meshes[] = {"x=1", "x=2", "x=3", "x=4"};
-    for (int k = 0; k < 16; k++) check_pair(*state, meshes[k / 4], meshes[k % 4], sample_of(1, 3));
+    for (int k = 0; k < 16; k++) check_pair(*state, meshes[k / 4], meshes[k % 4], sample_of(1, 5));
 }
 
 static void test_two_axes(void **state) {
-    int32_t stride = sample_of(1, 3);
+    int32_t stride = sample_of(1, 5);
     check_pair(*state, "x=2,y=2", "x=2,y=2", stride);
     check_pair(*state, "x=2,y=3", "x=2", stride);
     check_pair(*state, "x=4", "x=2,y=3", stride);
@@ -56,7 +56,7 @@ static void test_same_devices_on_two_axes(void **state) {
     Mesh mesh;
     char what[256];
     assert_int_equal(mesh_parse(&mesh, &arena, "x=2,y=2", NULL), AM_OK);
-    for (int k = 0; k < 512; k += sample_of(1, 3)) {
+    for (int k = 0; k < 512; k += sample_of(1, 7)) {
         TransferEnd source = {&mesh, 0, state_number(&mesh, k % 16, 4)};
         TransferEnd target = {&mesh, 0, state_number(&mesh, k / 16 % 16, 4)};
         name_case(what, sizeof what, &source, &target, k / 256);
@@ -79,7 +79,7 @@ static void test_cuts(void **state) {
     char what[256];
     for (int k = 0; k < 3; k++)
         assert_int_equal(mesh_parse(&meshes[k], &arena, arena_format(&arena, "x=%d", k + 2), NULL), AM_OK);
-    for (int k = 0; k < 9 * CUTS * CUTS; k += sample_of(1, 4)) {
+    for (int k = 0; k < 9 * CUTS * CUTS; k += sample_of(1, 8)) {
         const Mesh *a = &meshes[k % 3], *b = &meshes[k / 3 % 3];
         int s = k / 9 % CUTS, t = k / 9 / CUTS;
         TransferEnd source = {a, 0, {{0}, {{0}}}}, target = {b, a->device_count, {{0}, {{0}}}};
