@@ -57,13 +57,13 @@ FULL = os.environ.get("AUTOMAP_FULL") == "1"
 STEPS = 20 if FULL else 2
 SEQUENCE = "megatron_sequence"
 PLANS = {  # numbers of ranks, and options of the search
-    "data_parallel": ((2, 4), [*BASELINE, "data_parallel"]),
+    "data_parallel": ((2, 4) if FULL else (2,), [*BASELINE, "data_parallel"]),
     "megatron": ((4,), [*BASELINE, "megatron", *TWO_AXES]),
     SEQUENCE: ((4,), [*BASELINE, SEQUENCE, *TWO_AXES]),
     "zero1": ((2,), [*BASELINE, "zero1"]),
     "zero2": ((4,), [*BASELINE, "zero2"]),
     "zero3": ((2, 4), [*BASELINE, "zero3"]),
-    "searched": ((2, 4), ["--even"]),
+    "searched": ((2, 4) if FULL else (4,), ["--even"]),
     "searched 2x2": ((4,), ["--even", *TWO_AXES]),
     "random": ((4,) if FULL else (), ["--even", "--searcher", "random", "--seed", "1", *TWO_AXES]),  # DTensor is slow
     "micro-batches": ((2,), ["--even", *BASELINE, "data_parallel", "--micro-batches", "4"]),

@@ -428,6 +428,8 @@ if FULL:
               ("translator", "adamw", ["searched", "data", "stages"]),
               ("shared", "adamw", ["two stages", "tensors", "zero3", "1f1b"]),
               *((name, "adamw", ["searched", "tensors", "whole batch"]) for name in sorted(MIXING))]
+else:
+    TWO_RANKS |= {"data", "whole batch"}  # plans of one axis, which four ranks only repeat
 
 
 def make(name, optimizer):
