@@ -8,9 +8,9 @@ import os
 import pathlib
 import subprocess
 
-os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+from host_devices import make_devices
+
+make_devices(8)  # buffers are the same without LLVM's optimisations
 
 import jax
 
