@@ -79,11 +79,37 @@ typedef struct Found {
     int32_t count;
 } Found;
 
-/* Puts a pipeline among those found; the slowest gives way where there are enough. */
-static void add_found(Found *found, const PipelineLayout *pipeline) {
+/* Returns whether two pipelines, of one order or of two, have equal stages on as many devices of each type,
+ * and equal steps by the tables. */
+static bool is_alike(const PipelineCandidates *self, const PipelineLayout *a, const PipelineLayout *b) {
+    const Cluster *of_a = stage_model_of(self->model, a)->cluster,
+                  *of_b = stage_model_of(self->model, b)->cluster;
+    if (a->seconds != b->seconds || a->micro_batches != b->micro_batches || a->stage_count != b->stage_count)
+        return false;
+    for (int32_t s = 0; s < a->stage_count; s++) {
+        const StageLayout *x = &a->stages[s], *y = &b->stages[s];
+        bool is_equal = x->first_unit == y->first_unit && x->end_unit == y->end_unit &&
+                        x->place.width == y->place.width &&
+                        memcmp(&x->strategy, &y->strategy, sizeof x->strategy) == 0;
+        for (int32_t t = 0; is_equal && t < of_a->type_count; t++) {
+            int32_t more = 0;
+            for (int32_t d = 0; d < x->place.width; d++)
+                more += (cluster_device_type(of_a, x->place.first + d) == &of_a->types[t]) -
+                        (cluster_device_type(of_b, y->place.first + d) == &of_b->types[t]);
+            is_equal = more == 0;
+        }
+        if (!is_equal) return false;
+    }
+    return true;
+}
+
+/* Puts a pipeline among those found, unless one is alike; the slowest gives way where there are enough. */
+static void add_found(Found *found, const PipelineLayout *pipeline, const PipelineCandidates *self) {
     int32_t at = found->count;
     for (int32_t k = 0; k < found->count; k++)
-        if (pipeline_same_layout(&found->pipelines[k], pipeline)) return;
+        if (pipeline_same_layout(&found->pipelines[k], pipeline) ||
+            is_alike(self, &found->pipelines[k], pipeline))
+            return;
     while (at > 0 && found->pipelines[at - 1].seconds > pipeline->seconds) at--;
     if (at == MOST_FOUND) return;
     if (found->count < MOST_FOUND) found->count++;
@@ -106,7 +132,7 @@ static AmStatus add_guesses(Found *found, const PipelineCandidates *self, AmErro
     for (int32_t k = 0; k < count; k++) {
         if (!degrees_allow_stages(&scope->request->constraints.degrees, guesses[k].stage_count)) continue;
         guesses[k].origin = PLAN_ORIGIN_AGENT;
-        add_found(found, &guesses[k]);
+        add_found(found, &guesses[k], self);
     }
     return AM_OK;
 }
@@ -127,8 +153,11 @@ static AmStatus list_even(PipelineEven even[2 * MOST_EVEN], int32_t most, int32_
         PipelineEven other;
         int32_t found, at = *count;
         TRY(pipeline_even_list(&other, 1, &found, self->orders.models[k], error));
-        if (found == 0) continue;
         other.pipeline.order = self->orders.models[k];
+        bool is_new = found > 0;
+        for (int32_t j = 0; j < *count && is_new; j++)
+            is_new = !is_alike(self, &even[j].pipeline, &other.pipeline);
+        if (!is_new) continue;
         while (at > own && even[at - 1].pipeline.seconds > other.pipeline.seconds) at--;
         if (at == own + most) continue;
         if (*count < own + most) ++*count;
@@ -160,26 +189,6 @@ static AmStatus price_even(PipelineCandidates *self, const Found *found, int64_t
                                                      .cuts = cuts};
     }
     return pipeline_price_all(self, candidates, *count, error);
-}
-
-/* Simulates those pipelines of other orders of the devices that are by the tables nearly as fast as the best
- * one of `found`. The fastest by the tables is often not that of an order. */
-static AmStatus price_orders(PipelineCandidates *self, const Found *found, AmError *error) {
-    const DeviceOrders *orders = &self->orders;
-    int32_t count = 0, before = self->priced_count;
-    PipelineLayout *pipelines =
-        ARENA_ARRAY(self->plans.arena, PipelineLayout, orders->count * DEVICE_ORDERS_EACH + 1);
-    if (!pipelines) return am_fail_memory(error, orders->count);
-    for (int32_t k = 0; k < orders->count; k++)
-        for (int32_t j = 0; j < orders->pipeline_counts[k]; j++) {
-            const PipelineLayout *pipeline = &orders->pipelines[k][j];
-            bool is_near = pipeline->seconds <= NEAR_ORDER * found->pipelines[0].seconds;
-            if (is_near && !pipeline_was_priced(self, pipeline)) pipelines[count++] = *pipeline;
-        }
-    if (count == 0) return AM_OK;
-    TRY(pipeline_price_layouts(self, pipelines, count, error));
-    self->most_candidates += self->priced_count - before;
-    return AM_OK;
 }
 
 /* Simulates the best pipelines by tables of these numbers of micro-batches. */
@@ -217,14 +226,12 @@ static AmStatus price_numbers(PipelineCandidates *self, const int32_t *numbers, 
     TRY(stage_dp_find(self->model, found.pipelines, MOST_FOUND, &found.count, NULL, error));
     if (!scope->request->devices.keeps_order)
         TRY(device_orders_find(&self->orders, self->model, found.pipelines, found.count, error));
-    for (int32_t k = 0; k < self->orders.count; k++) add_found(&found, &self->orders.pipelines[k][0]);
+    for (int32_t k = 0; k < self->orders.count; k++) add_found(&found, &self->orders.pipelines[k][0], self);
     TRY(add_guesses(&found, self, error));
     int32_t even_count = 0;
     if (scope->searcher != SEARCHER_AGENT) TRY(price_even(self, &found, most / 3, &even_count, error));
     if (found.count > most - even_count) found.count = (int32_t)most - even_count;
-    TRY(pipeline_price_layouts(self, found.pipelines, found.count, error));
-    bool is_free = scope->limits.evaluations == 0 && scope->purpose != PURPOSE_TRIAL;
-    return is_free ? price_orders(self, &found, error) : AM_OK;
+    return pipeline_price_layouts(self, found.pipelines, found.count, error);
 }
 
 /* Stages of equal numbers of units and devices with one strategy; false where a stage may not be so. */
@@ -311,7 +318,6 @@ static AmStatus search_pipelines(PipelineCandidates *self, AmError *error) {
         TRY(pipeline_price_schedules(self, MOST_VARIED, INFINITY, error));
         int32_t before = self->priced_count;
         TRY(pipeline_price_schedules(self, MOST_NEAR, NEAR, error));
-        TRY(pipeline_price_orders(self, NEAR_ORDER, error));
         last += self->priced_count - before;
     }
     return scope->request->method.no_polish ? AM_OK : pipeline_improve(self, last, error);
@@ -336,6 +342,48 @@ static AmStatus share_by_speed(PipelineCandidates *self, const PlanCandidate *ca
                            error));
     if (shared) pool_add(&self->pool, shared, &fit, PLAN_ORIGIN_IMPROVEMENT, NULL);
     return AM_OK;
+}
+
+/* ---- other orders of mixed servers ---- */
+
+/* Simulates those pipelines of other orders of the devices that are by the tables nearly as fast as the best
+ * pipeline. The fastest by the tables is often not that of an order. */
+static AmStatus price_orders(PipelineCandidates *self, AmError *error) {
+    const DeviceOrders *orders = &self->orders;
+    int32_t count = 0;
+    double least = INFINITY;
+    PipelineLayout *pipelines =
+        ARENA_ARRAY(self->plans.arena, PipelineLayout, orders->count * DEVICE_ORDERS_EACH + 1);
+    if (!pipelines) return am_fail_memory(error, orders->count);
+    for (int32_t k = 0; k < self->priced_count; k++) {
+        const PipelineCandidate *priced = self->priced[k];
+        if (!priced->is_apart && !priced->cuts) least = fmin(least, priced->pipeline.seconds);
+    }
+    for (int32_t k = 0; k < orders->count; k++)
+        for (int32_t j = 0; j < orders->pipeline_counts[k]; j++) {
+            const PipelineLayout *pipeline = &orders->pipelines[k][j];
+            bool is_new = pipeline->seconds <= NEAR_ORDER * least && !pipeline_was_priced(self, pipeline);
+            for (int32_t p = 0; p < self->priced_count && is_new; p++)
+                is_new = self->priced[p]->is_apart || !is_alike(self, &self->priced[p]->pipeline, pipeline);
+            for (int32_t p = 0; p < count && is_new; p++) is_new = !is_alike(self, &pipelines[p], pipeline);
+            if (is_new) pipelines[count++] = *pipeline;
+        }
+    return count > 0 ? pipeline_price_layouts(self, pipelines, count, error) : AM_OK;
+}
+
+/* Simulates further pipelines of other orders, each order's best one under other schedules, and changes of
+ * the best one where it is a new one. They come after the one-stage plans, so that a small budget has
+ * these. */
+static AmStatus search_orders(PipelineCandidates *self, AmError *error) {
+    const SearchScope *scope = self->plans.scope;
+    const PipelineCandidate *before = self->best;
+    bool is_free = scope->limits.evaluations == 0 && scope->purpose != PURPOSE_TRIAL;
+    if (!is_free || self->orders.count == 0 || pipeline_must_stop(self)) return AM_OK;
+    TRY(price_orders(self, error));
+    if (!scope->request->space.schedule && self->most_changes >= 2 * MOST_VARIED)
+        TRY(pipeline_price_orders(self, NEAR_ORDER, error));
+    if (self->best == before || scope->request->method.no_polish) return AM_OK;
+    return pipeline_improve(self, self->priced_count + self->most_changes, error);
 }
 
 /* ---- all of it ---- */
@@ -408,6 +456,7 @@ static AmStatus search_candidates(PipelineCandidates *self, SearchResult *result
     self->budget.stop.deadline = end;
     TRY(pipeline_one_stage_search(result, self, error));
     TRY(pipeline_one_stage_add_overrides(result, self, error));
+    TRY(search_orders(self, error));
     PlanCandidate nearest = {0};
     if (self->best) nearest = self->pool.best;
     else if (!pool_best(&result->pool) && self->plans.scope->purpose != PURPOSE_TRIAL)
