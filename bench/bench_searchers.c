@@ -1,13 +1,14 @@
 /* Runs of one-stage searchers on generated problems, for bench/searchers.py.
  *
- *   bench_searchers SEED FIRST COUNT BUDGETS POLICY RANKER MODEL...      from the source folder
+ *   bench_searchers SEED FIRST COUNT BUDGETS SEARCHERS POLICY RANKER MODEL...      from the source folder
  *
  * Problems FIRST .. FIRST + COUNT - 1 are the given modules on random clusters with random meshes
  * (assignment_problems.h), under SEED, which no training may have. Each run is a line of JSON: searcher,
  * problem, budget, step in seconds (null: no plan fits), evaluations, processor seconds. All searchers have
  * equal evaluations, or with a budget such as 0.2s equal time and at most 500 evaluations a second, without
- * baselines, screening and polish unless the name has them. POLICY: a file, or "built-in". RANKER: a policy
- * of train-search --supervised, or "none". "zero-shot" prices ten plans of a beam without learning.
+ * baselines, screening and polish unless the name has them. SEARCHERS: "all", or names between semicolons.
+ * POLICY: a file, or "built-in". RANKER: a policy of train-search --supervised, or "none". "zero-shot" prices
+ * ten plans of a beam without learning.
  */
 #include <math.h>
 #include <stdio.h>
@@ -57,6 +58,7 @@ typedef struct Bench {
     int32_t budget_count;
     bool is_full; /* the default search, too */
     uint64_t seed;
+    const char *searchers;              /* names between semicolons; NULL: all */
     const char *policies[POLICY_KINDS]; /* NULL: the built-in one; no ranker */
     bool has_policy[POLICY_KINDS];
 } Bench;
@@ -70,6 +72,16 @@ static void print_run(const char *searcher, uint64_t problem, const char *budget
     printf(",\"evaluations\":%lld,\"seconds\":%.4g}\n", (long long)evaluations,
            (double)(clock() - start) / CLOCKS_PER_SEC);
     fflush(stdout);
+}
+
+static bool is_wanted(const Bench *self, const char *searcher) {
+    size_t length = strlen(searcher);
+    if (!self->searchers) return true;
+    for (const char *at = self->searchers; at; at = strchr(at, ';')) {
+        at += *at == ';';
+        if (strncmp(at, searcher, length) == 0 && (at[length] == ';' || at[length] == '\0')) return true;
+    }
+    return false;
 }
 
 /* A search with its options; one that finds no plan that fits is a result, too. */
@@ -97,7 +109,8 @@ static void run_zero_shots(const Bench *self, const AssignmentProblem *given, ui
     request->method.no_learning = true;
     for (int32_t k = 0; k < POLICY_KINDS; k++) {
         request->method.policy = self->policies[k];
-        if (self->has_policy[k]) run(zero_shots[k], given, problem, "zero-shot", &scope, false);
+        if (self->has_policy[k] && is_wanted(self, zero_shots[k]))
+            run(zero_shots[k], given, problem, "zero-shot", &scope, false);
     }
     request->method.no_learning = false;
 }
@@ -119,7 +132,7 @@ static void run_problem(Bench *self, uint64_t problem) {
     for (size_t c = 0; c < sizeof contestants / sizeof *contestants; c++)
         for (int32_t b = 0; b < self->budget_count; b++) {
             const BenchBudget *budget = &self->budgets[b];
-            if (contestants[c].policy == RANKER && !self->has_policy[RANKER]) continue;
+            if (!self->has_policy[contestants[c].policy] || !is_wanted(self, contestants[c].name)) continue;
             scope.searcher = contestants[c].searcher;
             request.method.policy = self->policies[contestants[c].policy];
             request.method.no_seeds = !contestants[c].starts_as_product;
@@ -165,19 +178,20 @@ static void read_budgets(Bench *self, char *text) {
 }
 
 int main(int count, char **words) {
-    enum { FIRST_MODEL = 7 };
+    enum { FIRST_MODEL = 8 };
     static Bench self;
     AmError error = {0};
     if (count <= FIRST_MODEL || count - FIRST_MODEL > MOST_MODELS) {
-        fprintf(stderr, "usage: bench_searchers SEED FIRST COUNT BUDGETS POLICY RANKER MODEL...\n");
+        fprintf(stderr, "usage: bench_searchers SEED FIRST COUNT BUDGETS SEARCHERS POLICY RANKER MODEL...\n");
         return 2;
     }
     self.seed = strtoull(words[1], NULL, 10);
     uint64_t first = strtoull(words[2], NULL, 10), problems = strtoull(words[3], NULL, 10);
     read_budgets(&self, words[4]);
-    self.policies[TRAINED] = strcmp(words[5], "built-in") == 0 ? NULL : words[5];
+    self.searchers = strcmp(words[5], "all") == 0 ? NULL : words[5];
+    self.policies[TRAINED] = strcmp(words[6], "built-in") == 0 ? NULL : words[6];
     self.policies[UNTRAINED] = "untrained";
-    self.policies[RANKER] = strcmp(words[6], "none") == 0 ? NULL : words[6];
+    self.policies[RANKER] = strcmp(words[7], "none") == 0 ? NULL : words[7];
     for (int32_t k = FIRST_MODEL; k < count; k++, self.module_count++) {
         PlanContext **context = &self.contexts[self.module_count];
         if (plan_context_read(context, words[k], NULL, &error) != AM_OK ||

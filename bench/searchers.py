@@ -56,8 +56,8 @@ def train_ranker(path):
 
 
 def run(arguments, models, problem, budgets):
-    words = [arguments.binary, str(arguments.seed), str(problem), "1", ",".join(budgets), arguments.policy,
-             arguments.ranker]
+    words = [arguments.binary, str(arguments.seed), str(problem), "1", ",".join(budgets), "all",
+             arguments.policy, arguments.ranker]
     clock = {**os.environ, "LD_PRELOAD": CLOCK} if os.path.exists(CLOCK) else None  # else limits are by the wall clock
     done = subprocess.run([*words, *models], capture_output=True, text=True, cwd=SOURCE, env=clock)
     if done.returncode != 0:
