@@ -12,7 +12,7 @@
 #include "planners/rl/learner_parts.h"
 #include "planners/rl/trained_agent.h"
 
-#define MAGIC                "AMASGTR4"
+#define MAGIC                "AMASGTR5"
 #define ROUND                8 /* problems that are played side by side, by one policy */
 #define TEACHER_EVALUATIONS  24
 #define EPISODES             4 /* of the policy for each problem */
@@ -22,18 +22,12 @@
 #define MOST_VALIDATION      64
 #define MOST_REGRET          1.0 /* of a problem: a plan that does not fit counts as one of e times the step */
 
-static const struct {
-    double until, learning_rate; /* part of the problems */
-} phases[] = {{0.75, 1e-3}, {1, 2e-4}};
-#define PHASES ((int32_t)(sizeof phases / sizeof *phases))
-
 /* The header of a checkpoint; the network of errors and the one of actions follow. */
 typedef struct Head {
     char magic[8];
     uint64_t seed;
     int64_t problems, done;
-    int32_t phase, modules;
-    int32_t is_supervised, unused;
+    int32_t modules, is_supervised;
     int64_t errors_bytes;
     char learner[LEARNER_TEXT_BYTES];
 } Head;
@@ -69,15 +63,11 @@ static AmStatus make_settings(AgentSettings *settings, const Trainer *self, AmEr
     return learner_parts_apply(settings, self->training->learner, LEARNER_OF_ONE_OUTPUT, error);
 }
 
-static AmStatus begin_phase(Trainer *self, AmError *error) {
+/* Makes the networks of a new training. */
+static AmStatus open_policy(Trainer *self, AmError *error) {
     AgentSettings settings;
     TRY(make_settings(&settings, self, error));
-    settings.seed = random_at(self->head.seed, 2, (uint64_t)self->head.phase);
-    settings.learning_rate = phases[self->head.phase].learning_rate;
-    if (self->policy.actions) {
-        TRY(trained_agent_continue(&self->policy.actions, &settings, ASSIGNMENT_FEATURES, error));
-        return trained_agent_continue(&self->policy.errors, &settings, ASSIGNMENT_FACTS, error);
-    }
+    settings.seed = random_at(self->head.seed, 2, 0);
     TRY(assignment_agent_untrained(&self->policy.actions, &settings, ASSIGNMENT_FEATURES, error));
     return assignment_agent_untrained(&self->policy.errors, &settings, ASSIGNMENT_FACTS, error);
 }
@@ -108,8 +98,7 @@ static AmStatus read_checkpoint(Trainer *self, AmError *error) {
         head.problems != training->problems || head.modules != training->module_count ||
         head.is_supervised != training->is_supervised ||
         memcmp(head.learner, self->head.learner, sizeof head.learner) != 0 || head.done < 0 ||
-        head.phase < 0 || head.phase >= PHASES || head.errors_bytes < 0 ||
-        head.errors_bytes > bytes.length - (int64_t)sizeof(Head))
+        head.errors_bytes < 0 || head.errors_bytes > bytes.length - (int64_t)sizeof(Head))
         status = am_fail(error, AM_ERROR_INPUT, training->checkpoint,
                          "expected a checkpoint of a training of %lld problems of %d modules under seed %llu",
                          (long long)training->problems, training->module_count,
@@ -267,11 +256,6 @@ static AmStatus train_network(Trainer *self, AmError *error) {
     search_watch_expect(training->watch, head->problems - head->done);
     while (head->done < head->problems && !stop_flag_is_set(training->interrupted)) {
         int64_t before = head->done;
-        while (head->phase < PHASES - 1 &&
-               (double)head->done >= phases[head->phase].until * (double)head->problems) {
-            head->phase++;
-            TRY(begin_phase(self, error));
-        }
         TRY(train_round(self, error));
         bool reports = training->report_every > 0 &&
                        head->done / training->report_every > before / training->report_every;
@@ -294,7 +278,7 @@ AmStatus assignment_train(AssignmentPolicy *policy, int64_t *done, const Assignm
     memcpy(self->head.magic, MAGIC, sizeof self->head.magic);
     if (training->learner) snprintf(self->head.learner, sizeof self->head.learner, "%s", training->learner);
     if (training->resume) TRY_OR_FAIL(read_checkpoint(self, error));
-    else TRY_OR_FAIL(begin_phase(self, error));
+    else TRY_OR_FAIL(open_policy(self, error));
     TRY_OR_FAIL(open_validation(self, error));
     if (training->report_every > 0 && self->head.done == 0) TRY_OR_FAIL(report_progress(self, error));
     TRY_OR_FAIL(train_network(self, error));

@@ -5,8 +5,7 @@
  * the best plan so far. Every plan on the way is priced. An action's return is the largest gain that follows
  * it in its episode. The network of errors learns from the same plans, and has no part in the episodes
  * (assignment_policy.h). A supervised training has demonstrations in place of the episodes,
- * with random other actions: a regression without reinforcement. In two phases the learning rate falls to a
- * fifth; the second begins with a fresh replay.
+ * with random other actions: a regression without reinforcement.
  *
  * Everything is a function of the seed and the modules: a training continued from its checkpoint ends with
  * the same network, bit for bit, on the same kind of processor.
