@@ -137,12 +137,13 @@ static void report_assignments(void *user, const AssignmentProgress *progress) {
 static AmStatus train_policy(AgentCall *call, const AssignmentTraining *training, AmError *error) {
     AssignmentPolicy policy;
     int64_t done;
-    char about[128];
+    char about[128], prices[ASSIGNMENT_PRICES_BYTES];
+    TRY(assignment_prices_text(prices, &training->modules[0], error));
     TRY(assignment_train(&policy, &done, training, error));
     snprintf(about, sizeof(about), "automap agent train-search --problems %lld --seed %lld%s, %lld done",
              (long long)training->problems, (long long)training->seed,
              training->is_supervised ? " --supervised" : "", (long long)done);
-    AmStatus status = assignment_policy_write(&policy, call->path, about, error);
+    AmStatus status = assignment_policy_write(&policy, call->path, about, prices, error);
     assignment_policy_close(&policy);
     if (status != AM_OK || !stop_flag_is_set(call->stop)) return status;
     return am_fail(error, AM_INTERRUPTED, "",

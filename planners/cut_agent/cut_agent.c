@@ -21,7 +21,7 @@ AgentSettings cut_agent_settings(void) {
 }
 
 AmStatus cut_agent_write(Agent *agent, const char *path, const char *about, AmError *error) {
-    return trained_agent_write(agent, NULL, path, FORMAT, about, error);
+    return trained_agent_write(agent, NULL, path, FORMAT, about, NULL, error);
 }
 
 /* Makes an agent of these layers and parameters. */

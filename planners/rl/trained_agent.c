@@ -78,7 +78,7 @@ AmStatus trained_agent_check_layers(const AgentSettings *settings, ArrayFile *fi
 }
 
 AmStatus trained_agent_write(Agent *agent, Agent *errors, const char *path, const char *format,
-                             const char *about, AmError *error) {
+                             const char *about, const char *prices, AmError *error) {
     const NetworkShape *shape = agent_shape(agent);
     int64_t counts[2] = {0}, layers = shape->hidden_count;
     float *parameters[2] = {0};
@@ -90,8 +90,10 @@ AmStatus trained_agent_write(Agent *agent, Agent *errors, const char *path, cons
     const AgentSettings usual = trained_agent_settings(0, 0);
     char parts[LEARNER_TEXT_BYTES];
     learner_parts_text(parts, agent_settings(agent), &usual);
-    const char *const metadata[] = {"format", format, "about", about, parts[0] ? "learner" : NULL,
-                                    parts,    NULL};
+    const char *metadata[9] = {"format", format, "about", about};
+    int32_t count = 4;
+    if (prices) metadata[count++] = "prices", metadata[count++] = prices;
+    if (parts[0]) metadata[count++] = "learner", metadata[count++] = parts;
     if (status == AM_OK) {
         status = array_file_write(path, arrays, errors ? 3 : 2, metadata, error);
         free(parameters[1]);

@@ -30,10 +30,10 @@ AmStatus trained_agent_parts(AgentSettings *settings, const char *parts, const c
 AmStatus trained_agent_check_layers(const AgentSettings *settings, ArrayFile *file, AmError *error);
 
 /* Writes the sizes of the hidden layers (`hidden`), the parameters, and those of a second agent (`errors`;
- * NULL: none) to a safetensors file whose metadata have `format`, `about`, and "learner" where the settings
- * have unusual parts. */
+ * NULL: none) to a safetensors file whose metadata have `format`, `about`, `prices` where not NULL, and
+ * "learner" where the settings have unusual parts. */
 AmStatus trained_agent_write(Agent *agent, Agent *errors, const char *path, const char *format,
-                             const char *about, AmError *error);
+                             const char *about, const char *prices, AmError *error);
 
 /* Writes a checkpoint of a training: head[0..head_bytes), then the agent. `path` NULL: nothing. */
 AmStatus trained_checkpoint_write(const char *path, const void *head, size_t head_bytes, Agent *agent,

@@ -20,8 +20,9 @@ AgentSettings assignment_settings(void) {
 }
 
 AmStatus assignment_policy_write(const AssignmentPolicy *policy, const char *path, const char *about,
-                                 AmError *error) {
-    return trained_agent_write(policy->actions, policy->errors, path, ASSIGNMENT_VERSION, about, error);
+                                 const char *prices, AmError *error) {
+    return trained_agent_write(policy->actions, policy->errors, path, ASSIGNMENT_VERSION, about, prices,
+                               error);
 }
 
 void assignment_policy_close(AssignmentPolicy *policy) {

@@ -29,9 +29,10 @@ AmStatus assignment_policy_read(AssignmentPolicy *policy, const AgentSettings *s
                                 AmError *error);
 /* Reads the policy that the library was built with, datasets/agents/assignment.safetensors. */
 AmStatus assignment_policy_built_in(AssignmentPolicy *policy, const AgentSettings *settings, AmError *error);
-/* Writes both networks of the policy. `about`: one line on its training. */
+/* Writes both networks of the policy. `about`: one line on its training. `prices`: the figures of
+ * assignment_prices_text(), by which a test tells that prices have changed since. */
 AmStatus assignment_policy_write(const AssignmentPolicy *policy, const char *path, const char *about,
-                                 AmError *error);
+                                 const char *prices, AmError *error);
 void assignment_policy_close(AssignmentPolicy *policy);
 
 /* Makes a network over `features` (ASSIGNMENT_FEATURES, or ASSIGNMENT_FACTS for errors) with random hidden

@@ -2,6 +2,8 @@
 #include "planners/single_stage/assignment_problems.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "planners/single_stage/searchers.h"
 #include "planners/single_stage/single_stage_state.h"
@@ -134,6 +136,41 @@ AmStatus assignment_problem_teach(AssignmentProblem *self, int64_t evaluations, 
     budget->limit = budget->used + evaluations;
     AmStatus status = anneal_search(self->problem, seed, error);
     budget->limit = MOST_LIMIT;
+    return status;
+}
+
+AmStatus assignment_prices_text(char text[ASSIGNMENT_PRICES_BYTES], const AssignmentModule *module,
+                                AmError *error) {
+    enum { PROBLEMS = 8, STRIDE = 3 /* of the actions, which are many */ };
+    const AxisPlan nothing = {0};
+    double unsplit = 0, gains = 0, estimates = 0, features = 0, count = 0;
+    AmStatus status = AM_OK;
+    AssignmentState *state = malloc(sizeof *state);
+    if (!state) return am_fail_memory(error, sizeof *state);
+    for (uint64_t index = 0; index < PROBLEMS && status == AM_OK; index++) {
+        AssignmentProblem problem;
+        const Assignments *assignments = &problem.assignments;
+        status = assignment_problem_open(&problem, module, 1, 0, index, error);
+        if (status == AM_OK) status = assignment_enter(state, assignments, &nothing, error);
+        for (int32_t a = 0; status == AM_OK && a < state->action_count; a += STRIDE, count++) {
+            AssignmentValue estimate;
+            float facts[ASSIGNMENT_FACTS];
+            PlanPrice price;
+            const AxisPlan *next = &state->actions[a].next;
+            status = problem_price(problem.problem, next, &price, error);
+            if (status == AM_OK) status = assignment_estimate(&estimate, facts, assignments, next, error);
+            if (status != AM_OK) break;
+            unsplit += log(fmax(assignments->unsplit.seconds, 1e-12));
+            gains += fabs(assignment_gain(assignments, &price));
+            estimates += fabs(estimate.gain);
+            for (int32_t k = 0; k < ASSIGNMENT_FEATURES; k++) features += fabs((double)state->features[a][k]);
+        }
+        assignment_problem_close(&problem);
+    }
+    free(state);
+    count = fmax(count, 1);
+    snprintf(text, ASSIGNMENT_PRICES_BYTES, "%.6g %.6g %.6g %.6g", unsplit / count, gains / count,
+             estimates / count, features / count);
     return status;
 }
 

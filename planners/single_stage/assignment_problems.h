@@ -38,6 +38,14 @@ void assignment_problem_close(AssignmentProblem *self);
 AmStatus assignment_problem_teach(AssignmentProblem *self, int64_t evaluations, uint64_t seed,
                                   AmError *error);
 
+/* Writes means over a few generated problems of a module: prices, estimates and features of the plans that
+ * are one action away from the plan that splits nothing. They change with the prices, the actions or the
+ * features. */
+#define ASSIGNMENT_PRICES       4
+#define ASSIGNMENT_PRICES_BYTES 96
+AmStatus assignment_prices_text(char text[ASSIGNMENT_PRICES_BYTES], const AssignmentModule *module,
+                                AmError *error);
+
 /* Plays an episode without noise that estimates `looks` actions of each state, and prices its first
  * ASSIGNMENT_ZERO_SHOT plans: `*gain` is that of the best one. `*surprise`, where not NULL: the difference
  * between the network's value of the first action and the estimated gain that followed. */
