@@ -172,9 +172,10 @@ static void put_off(FormSearch *self) {
         if (other) form->other_rewriting = other->rewriting;
         form->module = form->other = NULL;
         forms->chosen = self->primary = forms->forms[0].module;
-        if (module->unfused) plan_context_forget(module);
+        bool is_fused = module->unfused != NULL; /* it goes before the form from which it is made */
+        if (is_fused) plan_context_forget(module);
         if (other) plan_context_forget(other);
-        if (!module->unfused) plan_context_forget(module);
+        if (!is_fused) plan_context_forget(module);
     }
 }
 
