@@ -5,7 +5,6 @@
 #define _GNU_SOURCE
 #include "base/system/parallel.h"
 
-#include <locale.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,4 +72,21 @@ void parallel_for(int32_t count, int32_t threads, void (*task)(void *user, int32
     while (started < threads - 1 && pthread_create(&helpers[started], NULL, work, &tasks) == 0) started++;
     work(&tasks);
     for (int32_t k = 0; k < started; k++) pthread_join(helpers[k], NULL);
+}
+
+static void *run_task(void *argument) {
+    const ParallelTask *task = argument;
+    uselocale(task->locale);
+    task->run(task->user);
+    return NULL;
+}
+
+void parallel_begin(ParallelTask *task, void (*run)(void *user), void *user) {
+    *task = (ParallelTask){.run = run, .user = user, .locale = uselocale((locale_t)0)};
+    if (parallel_threads() > 1) task->has_thread = pthread_create(&task->thread, NULL, run_task, task) == 0;
+}
+
+void parallel_end(ParallelTask *task) {
+    if (task->has_thread) pthread_join(task->thread, NULL);
+    else task->run(task->user);
 }

@@ -1,7 +1,8 @@
-/* Threads: their start, and independent tasks on several of them. */
+/* Threads: their start, independent tasks on several of them, and a task beside its caller. */
 #ifndef BASE_SYSTEM_PARALLEL_H
 #define BASE_SYSTEM_PARALLEL_H
 
+#include <locale.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,5 +25,20 @@ bool parallel_threads_are_valid(void);
  * parallel_threads()). Tasks are taken in order. The result of a task must not depend on its
  * thread. If no thread can be created, the caller runs all tasks. Returns when all are done. */
 void parallel_for(int32_t count, int32_t threads, void (*task)(void *user, int32_t k), void *user);
+
+/* A task beside its caller. */
+typedef struct ParallelTask {
+    void (*run)(void *user);
+    void *user;
+    locale_t locale; /* of the caller */
+    pthread_t thread;
+    bool has_thread;
+} ParallelTask;
+
+/* Starts run(user) in a thread of its own; `task` and `user` must outlive it. Without a second thread the
+ * task waits for parallel_end(). */
+void parallel_begin(ParallelTask *task, void (*run)(void *user), void *user);
+/* Returns when the task is done. */
+void parallel_end(ParallelTask *task);
 
 #endif

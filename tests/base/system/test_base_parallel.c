@@ -1,4 +1,4 @@
-/* parallel_for: every task once, whatever the number of threads; what AUTOMAP_THREADS may be. */
+/* Every task runs once, whatever the number of threads; what AUTOMAP_THREADS may be. */
 /* labels: threads */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
@@ -25,6 +25,33 @@ static void test_every_task_runs_once(void **state) {
     }
 }
 
+/* A task and what it saw. */
+typedef struct Beside {
+    ParallelTask task;
+    pthread_t thread;
+    int32_t runs;
+} Beside;
+
+static void note_thread(void *user) {
+    Beside *self = user;
+    self->thread = pthread_self();
+    self->runs++;
+}
+
+static void test_a_task_runs_beside_its_caller(void **state) {
+    (void)state;
+    for (int32_t threads = 1; threads <= 2; threads++) {
+        Beside beside = {0};
+        setenv("AUTOMAP_THREADS", threads == 1 ? "1" : "2", 1);
+        parallel_begin(&beside.task, note_thread, &beside);
+        parallel_end(&beside.task);
+        assert_int_equal(beside.runs, 1);
+        bool is_own = pthread_equal(beside.thread, pthread_self());
+        assert_int_equal(is_own, threads == 1);
+    }
+    unsetenv("AUTOMAP_THREADS");
+}
+
 static void test_the_environment_is_checked(void **state) {
     (void)state;
     static const char *const wrong[] = {"0", "-1", "x", "2x", " "};
@@ -44,6 +71,7 @@ static void test_the_environment_is_checked(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_task_runs_once),
+                                       cmocka_unit_test(test_a_task_runs_beside_its_caller),
                                        cmocka_unit_test(test_the_environment_is_checked)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
