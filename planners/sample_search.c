@@ -17,6 +17,7 @@
 #include "cost/simulate/simulate.h"
 #include "planners/plan_search.h"
 #include "planners/search_baselines.h"
+#include "planners/search_bound.h"
 #include "planners/single_stage/override_search.h"
 #include "planners/single_stage/single_stage_search.h"
 #include "propagation/plan/plan_sample.h"
@@ -215,6 +216,7 @@ static AmStatus search_sample(SearchContext *self, SearchResult *found, const Pl
     AmError refusal = {0};
     TRY(plan_search(found, self->arena, sample->context, self->cluster, scope, error));
     search_spend(self, found);
+    if (!is_slow_form(self, found)) search_bound_begin(self, found->plan);
     TRY(move_plans(self, &moved, sample, found, error));
     bool has_fast = best->plan && best->fit.fits && best->seconds <= MOVED_WITHIN * moved.seconds;
     if (has_fast || isinf(moved.seconds) || is_slow_form(self, found)) return AM_OK;

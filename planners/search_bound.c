@@ -25,6 +25,7 @@ typedef struct BoundTasks {
     const PlanContext *primary;
     const Cluster *cluster;
     const BoundSpace *space;
+    BoundAhead *ahead; /* of the same space; or NULL */
     PlanBound bound;
     double model_gap;
     AmStatus status[2];
@@ -33,12 +34,68 @@ typedef struct BoundTasks {
 
 static void bound_task(void *user, int32_t k) {
     BoundTasks *self = user;
-    if (k == 0)
+    if (k == 0) {
         self->status[k] = plan_model_gap(&self->model_gap, self->primary, self->cluster, self->plan,
                                          &self->space->stop, &self->error[k]);
-    else
+    } else if (self->ahead) {
+        if (!self->ahead->is_done) parallel_end(&self->ahead->task);
+        self->ahead->is_done = true;
+        self->bound = self->ahead->bound;
+        self->status[k] = self->ahead->status;
+        self->error[k] = self->ahead->error;
+    } else {
         self->status[k] =
             plan_bound_pipelines(&self->bound, self->primary, self->cluster, self->space, &self->error[k]);
+    }
+}
+
+/* Returns the space of the bound of a plan. */
+static BoundSpace space_of(const Plan *plan, const SearchRequest *request, int32_t micro_batches,
+                           const StopSignal *stop) {
+    int32_t stages = plan->stage_count;
+    return (BoundSpace){.micro_batches = micro_batches,
+                        .most_stages = stages > PIPELINE_MOST_STAGES ? stages : PIPELINE_MOST_STAGES,
+                        .schedule = bound_schedule_of(search_bounded_schedules(request, plan)),
+                        .memory = {.fraction = request->constraints.memory_fraction,
+                                   .offloads_optimizer = request->constraints.offloads_optimizer},
+                        .stop = *stop};
+}
+
+/* ---- a bound beside the search ---- */
+
+static void bound_ahead(void *user) {
+    BoundAhead *self = user;
+    self->status =
+        plan_bound_pipelines(&self->bound, self->primary, self->cluster, &self->space, &self->error);
+}
+
+/* Returns whether a bound was begun for the space. */
+static bool is_ahead(const BoundAhead *ahead, const PlanContext *primary, const Cluster *cluster,
+                     const BoundSpace *space) {
+    if (!ahead || !ahead->is_begun || ahead->primary != primary || ahead->cluster != cluster) return false;
+    const BoundSpace *begun = &ahead->space;
+    return begun->micro_batches == space->micro_batches && begun->most_stages == space->most_stages &&
+           begun->schedule == space->schedule && begun->memory.fraction == space->memory.fraction &&
+           begun->memory.offloads_optimizer == space->memory.offloads_optimizer &&
+           begun->stop.interrupted == space->stop.interrupted && space->stop.deadline == 0;
+}
+
+void search_bound_begin(const SearchContext *self, const Plan *plan) {
+    BoundAhead *ahead = self->scope->bound_ahead;
+    if (!ahead || self->cluster != ahead->cluster || !search_spans_stages(self->scope)) return;
+    const StopSignal stop = {self->request->callbacks.interrupted, 0};
+    const BoundSpace space = space_of(plan, self->request, self->scope->micro_batches, &stop);
+    if (is_ahead(ahead, self->primary, self->cluster, &space)) return;
+    search_bound_wait(ahead);
+    *ahead =
+        (BoundAhead){.is_begun = true, .primary = self->primary, .cluster = self->cluster, .space = space};
+    parallel_begin(&ahead->task, bound_ahead, ahead);
+}
+
+void search_bound_wait(BoundAhead *ahead) {
+    if (!ahead->is_begun || ahead->is_done || !ahead->task.has_thread) return;
+    parallel_end(&ahead->task);
+    ahead->is_done = true;
 }
 
 AmStatus search_bound_plan(SearchResult *result, const PlanContext *primary, const Cluster *cluster,
@@ -46,15 +103,14 @@ AmStatus search_bound_plan(SearchResult *result, const PlanContext *primary, con
                            AmError *error) {
     const SearchRequest *request = scope->request;
     Plan *plan = result->plan;
-    const BoundSpace space = {.micro_batches = micro_batches,
-                              .most_stages = plan->stage_count > PIPELINE_MOST_STAGES ? plan->stage_count
-                                                                                      : PIPELINE_MOST_STAGES,
-                              .schedule = bound_schedule_of(search_bounded_schedules(request, plan)),
-                              .memory = {.fraction = request->constraints.memory_fraction,
-                                         .offloads_optimizer = request->constraints.offloads_optimizer},
-                              .stop = *stop};
-    BoundTasks tasks = {
-        .plan = plan, .primary = primary, .cluster = cluster, .space = &space, .model_gap = NAN};
+    const BoundSpace space = space_of(plan, request, micro_batches, stop);
+    BoundAhead *ahead = scope->bound_ahead;
+    BoundTasks tasks = {.plan = plan,
+                        .primary = primary,
+                        .cluster = cluster,
+                        .space = &space,
+                        .ahead = is_ahead(ahead, primary, cluster, &space) ? ahead : NULL,
+                        .model_gap = NAN};
     search_watch_phase(request->callbacks.watch, SEARCH_PHASE_BOUND);
     if (result->interrupted || stop_wanted(&space.stop))
         TRY(plan_bound_of_work(&tasks.bound, primary, cluster, error));

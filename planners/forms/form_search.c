@@ -8,6 +8,7 @@
 #include "planners/devices/device_search.h"
 #include "planners/problem/attention_choice.h"
 #include "planners/sample_search.h"
+#include "planners/search_bound.h"
 #include "planners/single_stage/single_stage_search.h"
 
 /* Returns the evaluations that are left for the search in work; INT64_MAX: there is no limit. */
@@ -184,8 +185,10 @@ static AmStatus search_forms(FormSearch *self, AmError *error) {
     const SearchResult *result = self->result;
     AmStatus status = AM_ERROR_INFEASIBLE;
     AmError refusal = {0};
-    SearchScope scope = self->scope;
+    SearchScope scope = self->scope, whole = self->scope;
+    BoundAhead ahead = {.cluster = self->cluster};
     scope.finishes_later = finishes_later(self);
+    if (scope.finishes_later && !scope.skip_bound) scope.bound_ahead = whole.bound_ahead = &ahead;
     scope.ends_at_default = self->forms.count > 1 || self->forms.forms[0].other;
     put_off(self);
     for (int32_t k = 0; k < self->forms.count; k++) {
@@ -209,11 +212,14 @@ static AmStatus search_forms(FormSearch *self, AmError *error) {
         scope.purpose = self->scope.purpose;
         scope.ends_at_default = false;
         self->searches = 1 + self->has_search_after;
+        search_bound_wait(&ahead);
         add_form(self, &best, &scope, &status, &refusal);
     }
-    TRY(am_pass_error(status, &refusal, error));
-    if (!finishes_later(self)) return AM_OK;
-    return plan_search_finish(self->result, self->arena, self->primary, self->cluster, &self->scope, error);
+    status = am_pass_error(status, &refusal, error);
+    if (status == AM_OK && scope.finishes_later)
+        status = plan_search_finish(self->result, self->arena, self->primary, self->cluster, &whole, error);
+    search_bound_wait(&ahead);
+    return status;
 }
 
 /* ---- optimizer state in the host's memory ---- */

@@ -180,6 +180,7 @@ typedef struct SearchScope {
     SearchPurpose purpose;
     bool ends_at_default; /* with a cap: nothing after the default budget, since other searches follow */
     bool finishes_later;  /* bound and memory of the ranks are left to plan_search_finish() */
+    struct BoundAhead *bound_ahead; /* a place for a bound beside the search (search_bound.h); or NULL */
     KnownSteps known;
     PlanContext *climbs; /* every round ends in a climb over single changes (plan_climb.h), in this module as
                             read; or NULL */
