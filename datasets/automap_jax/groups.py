@@ -152,7 +152,7 @@ class Groups:
         """Refuses a value that is no sum over micro-batches, or another fold."""
         is_sum = all(self.is_split[value] for value in node.outputs) or node.primitive.name in SUMS
         if not is_sum and node.primitive.name not in FOLDS:
-            raise ValueError(f"{node.primitive.name} needs the whole batch: the step cannot run in micro-batches here")
+            raise ValueError(f"{node.label} needs the whole batch: the step cannot run in micro-batches here")
 
     def check_mixing(self, local):
         """Refuses operators on micro-batches that need examples of others."""
@@ -185,7 +185,7 @@ class Groups:
             if node.primitive.name == "scan" and any(
                     self.sweep[user] > self.sweep[k] and self.group[user] in ("forward", "backward")
                     for value in node.outputs for user in users.get(value, ())):
-                raise ValueError("scan needs the whole batch: the step cannot run in micro-batches here")
+                raise ValueError(f"{node.label} needs the whole batch: the step cannot run in micro-batches here")
 
     def data_values(self):
         return [self.whole.inputs[number] for number in self.data]
@@ -235,7 +235,7 @@ def refusal(graph, rows, data, batch):
         groups.find_groups(rows)
         groups.find_sweeps()
     except ValueError as error:
-        return str(error).partition(":")[0]
+        return str(error).partition(": ")[0]
     except Exception:  # an operator in a form that is not known: `run` tells
         return None
     return None

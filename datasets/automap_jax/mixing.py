@@ -250,20 +250,20 @@ def mixes(whole, pair, rows):
 
 
 def mixing_operator(whole, micro, nodes, rows, data=()):
-    """Returns the name of the first of `nodes`, operators of the whole, that mixes examples; None: none does. `data`
+    """Returns the label of the first of `nodes`, operators of the whole, that mixes examples; None: none does. `data`
     are values with a row for each example."""
     wanted, units = {id(node) for node in nodes}, dict.fromkeys(data, 1)
     for node, twin in zip(whole.nodes, micro.nodes, strict=True):
         pair = Pair(whole, micro, node, twin)
         if id(node) in wanted and twin.needs_all:
-            return pair.name
+            return node.label
         if not any(Pair.split(shapes) for shapes in pair.ins):
             continue
         found = {units[value] for value in numbers(node) if value in units}
         known = max(found, default=1)
         unit = unit_of(pair, known, found)
         if id(node) in wanted and (unit is None or mixes(whole, pair, rows)):
-            return pair.name
+            return node.label
         for value, shapes in zip(node.outputs, pair.outs, strict=True):
             is_other = is_indexing(node) or bodies_of(pair)
             unit_here = unit_by_size(pair, units, shapes) if is_other else unit

@@ -7,6 +7,9 @@
 
 import copy
 import dataclasses
+import pathlib
+import re
+import sys
 
 import jax
 import numpy as np
@@ -18,13 +21,23 @@ CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_v
 @dataclasses.dataclass
 class Node:
     """An operator: inputs are numbers of values, or arrays. In the graph for a part of a batch, `needs_all` says that
-    it has no form for a part."""
+    it has no form for a part. `source` is JAX's note of the line of the step."""
 
     primitive: object
     params: dict
     inputs: list
     outputs: list
     needs_all: bool = False
+    source: object = None
+
+    @property
+    def label(self):
+        """The operator with its line, where JAX has that of the step: "sort (train.py:12)"."""
+        util = sys.modules.get("jax._src.source_info_util")
+        found = re.match(r"(.+?):(\d+)", util.summarize(self.source)) if util and self.source else None
+        if not found or pathlib.Path(found[1]).parent == pathlib.Path(__file__).parent:  # traced again, by layers.py
+            return self.primitive.name
+        return f"{self.primitive.name} ({pathlib.Path(found[1]).name}:{found[2]})"
 
 
 class Constant:
@@ -74,7 +87,8 @@ class Graph:
                 outputs = self.walk(inner, names)
             else:
                 outputs = [self.add(variable.aval) for variable in equation.outvars]
-                self.nodes.append(Node(equation.primitive, equation.params, inputs, outputs))
+                self.nodes.append(Node(equation.primitive, equation.params, inputs, outputs,
+                                       source=equation.source_info))
             environment.update(zip(equation.outvars, outputs, strict=True))
         return [read(atom) for atom in jaxpr.outvars]
 

@@ -10,7 +10,7 @@ Run as `AUTOMAP=build/automap PYTHONPATH=datasets python tests/e2e/test_jax_exam
 """
 # labels: jax e2e
 # timeout: 600
-# cost: 40
+# cost: 45
 
 import json
 import pathlib
@@ -210,7 +210,8 @@ def check_whole_batch(folder):
 
     step, arguments = step_of(lambda p, x, y, i: jnp.mean(lax.scan(dropped, f(p, x), keys)[0] * y))
     _, document = automap_jax.export(step, arguments, folder)
-    assert document["whole_batch"] == "scan needs the whole batch", document
+    place = f"test_jax_examples.py:{dropped.__code__.co_firstlineno + 3}"
+    assert document["whole_batch"] == f"scan ({place}) needs the whole batch", document
     _, document = automap_jax.export(*step_of(RUN["masked mean"]), folder)
     assert "whole_batch" not in document, document
     module, plan, roles = folder / "model.hlo.pb", folder / "plan.json", folder / "model.roles.json"
