@@ -127,21 +127,6 @@ AmStatus am_sweep_plan(AmPlan **plan, const AmSweep *self, int32_t k, AmError *e
 
 /* ---- text ---- */
 
-static void append_row(Text *rows, const SweepRow *row) {
-    text_append(rows, "%d\t%d\t%d\t%d\t%s\t", row->data, row->tensor, row->stages, row->micro_batches,
-                row->schedule);
-    text_append_seconds(rows, row->step_seconds);
-    text_append_string(rows, "\t");
-    if (row->examples_per_second > 0) text_append_count(rows, row->examples_per_second);
-    text_append_string(rows, "\t");
-    text_append_bytes_size(rows, (double)row->peak_bytes);
-    text_append_string(rows, "\t");
-    if (!row->fits) text_append_style(rows, TEXT_RED);
-    text_append_string(rows, row->fits ? "yes" : "no");
-    if (!row->fits) text_append_style(rows, TEXT_PLAIN);
-    text_append_string(rows, "\n");
-}
-
 /* Rows `from` and after have reasons and stand by degrees. */
 static void append_impossible(Text *text, const Sweep *sweep, int32_t from) {
     Text rows = {0};
@@ -169,8 +154,21 @@ static void print(Text *text, const Sweep *sweep) {
     int32_t simulated = 0;
     text_append_string(
         &rows, "data\ttensor\tstages\tmicro-batches\tschedule\tstep\texamples/s\tpeak memory\tfits\n");
-    for (; simulated < sweep->row_count && !sweep->rows[simulated].reason; simulated++)
-        append_row(&rows, &sweep->rows[simulated]);
+    for (; simulated < sweep->row_count && !sweep->rows[simulated].reason; simulated++) {
+        const SweepRow *row = &sweep->rows[simulated];
+        text_append(&rows, "%d\t%d\t%d\t%d\t%s\t", row->data, row->tensor, row->stages, row->micro_batches,
+                    row->schedule);
+        text_append_seconds(&rows, row->step_seconds);
+        text_append_string(&rows, "\t");
+        if (row->examples_per_second > 0) text_append_count(&rows, row->examples_per_second);
+        text_append_string(&rows, "\t");
+        text_append_bytes_size(&rows, (double)row->peak_bytes);
+        text_append_string(&rows, "\t");
+        if (!row->fits) text_append_style(&rows, TEXT_RED);
+        text_append_string(&rows, row->fits ? "yes" : "no");
+        if (!row->fits) text_append_style(&rows, TEXT_PLAIN);
+        text_append_string(&rows, "\n");
+    }
     text_append(text, "%s on cluster %s, %d devices, batch of %lld\n\n", sweep->module_name,
                 sweep->cluster_name, sweep->device_count, (long long)sweep->batch);
     if (rows.failed) text->failed = true;
