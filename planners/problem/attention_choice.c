@@ -46,18 +46,32 @@ AmStatus attention_has_kernels(bool *has, PlanContext *unfused, const Cluster *c
     return AM_OK;
 }
 
+/* The price of a form, by one thread. */
+typedef struct PriceTask {
+    const PlanContext *form;
+    const Cluster *cluster;
+    double seconds;
+    AmStatus status;
+    AmError error;
+} PriceTask;
+
+static void price_task(void *user, int32_t k) {
+    PriceTask *task = (PriceTask *)user + k;
+    task->status = price(&task->seconds, task->form, task->cluster, &task->error);
+}
+
 AmStatus attention_choose(PlanContext **primary, PlanContext **other, const Cluster *cluster,
                           AmError *error) {
     PlanContext *unfused = *primary, *fused;
-    double unfused_seconds, fused_seconds;
     *other = NULL;
     bool has_kernels;
     TRY(attention_has_kernels(&has_kernels, unfused, cluster, error));
     if (!has_kernels) return AM_OK;
     TRY(plan_context_fuse(&fused, unfused, error));
-    TRY(price(&unfused_seconds, unfused, cluster, error));
-    TRY(price(&fused_seconds, fused, cluster, error));
-    bool is_faster = fused_seconds < unfused_seconds;
+    PriceTask tasks[] = {{.form = unfused, .cluster = cluster}, {.form = fused, .cluster = cluster}};
+    parallel_for(2, 0, price_task, tasks);
+    for (int32_t k = 0; k < 2; k++) TRY(am_pass_error(tasks[k].status, &tasks[k].error, error));
+    bool is_faster = tasks[1].seconds < tasks[0].seconds;
     *primary = is_faster ? fused : unfused;
     *other = is_faster ? unfused : fused;
     return AM_OK;
