@@ -14,6 +14,7 @@ A dimension is one of examples if no operator before the loss mixes its elements
 it, such as a table of positions.
 """
 
+import inspect
 import itertools
 import math
 import operator as python_operator
@@ -25,6 +26,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves, tree_map
 
 ATEN = torch.ops.aten
+# Options of traces whose nodes have the lines of their source, where PyTorch has these.
+LINES = {name: True for name in ("record_stack_traces",) if name in inspect.signature(make_fx).parameters}
 MOST_CHOICES = 64
 # Operators of one tensor that keep all dimensions as they are.
 SAME = {"clone", "detach", "alias", "contiguous", "_to_copy", "lift_fresh_copy", "zeros_like", "ones_like",
@@ -33,16 +36,16 @@ CONSTANTS = {"zeros", "ones", "full", "scalar_tensor", "new_zeros", "new_ones", 
 VIEWS = {"view", "_unsafe_view", "reshape"}
 REDUCTIONS = {"sum", "mean", "amax", "amin", "prod", "any", "all", "var", "logsumexp", "argmax", "argmin", "max",
               "min", "std", "linalg_vector_norm", "norm"}
-ALONG = {"_softmax", "_log_softmax", "_safe_softmax", "cumsum", "sort", "topk", "split", "split_with_sizes",
-         "unsafe_split", "slice", "flip", "roll"}  # they work along dimensions and keep all
-ORDERED = {"cumsum", "sort", "topk"}  # of these, constants give other values at each place along their dimension
+ALONG = {"_softmax", "_log_softmax", "_safe_softmax", "cumsum", "cumprod", "sort", "topk", "split",
+         "split_with_sizes", "unsafe_split", "slice", "flip", "roll", "index_select"}  # they work along dimensions and keep all
+ORDERED = {"cumsum", "cumprod", "sort", "topk", "index_select"}  # of these, constants give other values at each place along their dimension
 # Operators that make constants of constants.
 UNIFORM = VIEWS | SAME | REDUCTIONS | (ALONG - ORDERED) | {
     "permute", "transpose", "t", "unsqueeze", "squeeze", "expand", "select", "unbind", "mm", "bmm"}
 LOSSES = {"mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "soft_margin_loss", "l1_loss"}
 IMAGES = {"convolution", "max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d",
           "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "upsample_nearest1d", "upsample_nearest2d",
-          "upsample_linear1d", "upsample_bilinear2d", "native_group_norm"}
+          "upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "native_group_norm"}
 
 
 def trace(loss_of, parameters, buffers, batch):
@@ -55,8 +58,13 @@ def trace(loss_of, parameters, buffers, batch):
 
     arguments = tree_map(fake, (parameters, buffers, tuple(batch)))
     # Without a table, make_fx would write detach as an alias, which has a gradient.
-    graph = make_fx(functionalize(loss_of), decomposition_table={}, tracing_mode="fake")(*arguments)
+    graph = make_fx(functionalize(loss_of), decomposition_table={}, tracing_mode="fake", **LINES)(*arguments)
     graph.graph.eliminate_dead_code()
+    weights = dict(zip((node for node in graph.graph.nodes if node.op == "placeholder"), parameters))
+    for node in graph.graph.nodes:
+        if node.target is ATEN.copy_.default and node.args[0] in weights:
+            raise NotImplementedError(f"the model changes its parameter {weights[node.args[0]]} in its forward pass "
+                                      "(expected a buffer)")
     return graph
 
 

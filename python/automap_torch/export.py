@@ -10,13 +10,12 @@ becomes HLO instructions (operators.py). Parameters of the module have the names
 """
 
 import contextlib
-import inspect
 import itertools
 import json
 import logging
 import operator as python_operator
 import pathlib
-import re
+import sys
 import traceback
 
 import numpy as np
@@ -28,15 +27,24 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
 from .decompositions import decompositions
+from .examples import name_of
 from . import examples, indices, pools  # noqa: F401 (operators of the table)
-from .functions import NO_HOOKS, PARTS, TRACED, PlainFunctions, patched
+from .functions import NO_HOOKS, OWN, PARTS, TRACED, PlainFunctions, patched, place
+from .kinds import LossKind
 from .operators import TABLE, Value, Writer
 from .optimizers import initial_state, settings_of, update
 
 
 KEY = "random.key"  # the state of dropout's random numbers
-# Folders whose source lines are not the user's.
-OWN = tuple(str(pathlib.Path(file).parent) for file in (torch.__file__, __file__, contextlib.__file__))
+
+@contextlib.contextmanager
+def without_compiler():
+    """Inside, functions and modules of torch.compile() are those that it was given."""
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"), torch._dynamo.config.patch(error_on_nested_fx_trace=False):
+        yield
 
 
 @contextlib.contextmanager
@@ -45,7 +53,8 @@ def plain_kernels(is_trace=True):
     is_enabled = torch._C._get_mkldnn_enabled()  # torch.backends.mkldnn.flags warns
     torch._C._set_mkldnn_enabled(False)
     try:
-        with sdpa_kernel(SDPBackend.MATH), PlainFunctions(is_trace), patched({**PARTS, **(TRACED if is_trace else {})}):
+        replaced = {**PARTS, **(TRACED if is_trace else {})}
+        with sdpa_kernel(SDPBackend.MATH), PlainFunctions(is_trace), patched(replaced), without_compiler():
             yield
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         lines = [f"{pathlib.Path(frame.filename).name}:{frame.lineno}"
@@ -146,30 +155,33 @@ def find_batch(model, loss, batch):
         return examples.find_dimensions(examples.trace(loss_function(model, loss), *values_of(model), batch), batch)
 
 
-def find_whole_batch(model, loss, batch, dimensions):
-    """Why part of a batch cannot run alone, as a clause; None: it can. `dimensions` are those of the examples. The loss
-    is traced, and traced once more with every example twice, which constants of the batch's size do not allow."""
+def find_kind(model, loss, batch, dimensions):
+    """Whether the loss is a sum over the examples, and why part of a batch cannot run alone, as a clause; None: it can.
+    `dimensions` are those of the examples. The loss is traced, and traced once more with every example twice, which
+    constants of the batch's size do not allow."""
     batch, loss = examples_first(batch, dimensions), loss_of_examples(loss, dimensions)
     leading = [None if d is None or not value.ndim else 0 for value, d in zip(batch, dimensions, strict=True)]
     count = next((len(value) for value, d in zip(batch, leading, strict=True) if d is not None), 1)
     if count == 1:
-        return None
+        return False, None
     loss_of, values = loss_function(model, loss), values_of(model)
     with plain_kernels():
-        differing = examples.Places(examples.trace(loss_of, *values, batch), leading, count).differing
+        graph = examples.trace(loss_of, *values, batch)
+        differing = examples.Places(graph, leading, count).differing
         if differing:
-            return f"{differing[0].target} has values that differ by example"
+            return False, f"{name_of(differing[0])}{place(differing[0])} has values that differ by example"
         twice = [value if d is None else torch.cat([value, value]) for value, d in zip(batch, leading, strict=True)]
         logger = logging.getLogger("torch._subclasses.fake_tensor")  # it logs the error below
         is_silent, logger.disabled = logger.disabled, True
         try:
-            examples.trace(loss_of, *values, twice)
+            doubled = examples.trace(loss_of, *values, twice)
+            kind = LossKind(graph, doubled, len(batch))
         except (AssertionError, IndexError, RuntimeError, TypeError, ValueError) as error:
             why = (str(error) or type(error).__name__).splitlines()[0]
-            return f"the step has a constant of the batch's size: {why}"
+            return False, f"the step has a constant of the batch's size: {why}"
         finally:
             logger.disabled = is_silent
-    return None
+    return kind.is_sum, kind.why_whole
 
 
 def splittable(model, loss, batch):
@@ -190,13 +202,25 @@ def splittable(model, loss, batch):
     return graph if examples.put_rows_by_example(graph, places) else loss_of
 
 
+def copied(value, source, non_blocking=False):
+    """The new elements of `value`, a write in place. PyTorch has no gradient of this operator."""
+    return source.to(value.dtype).expand(value.shape).clone()
+
+
 def differentiate(model, loss_of, parameters, buffers, batch):
     """Gradients of the model's parameters that need one, by name, and the loss with the new values of the buffers.
     `loss_of` is a loss_function()."""
     needing = {name: parameters[name] for name, own in model.named_parameters() if own.requires_grad}
     if not needing:
         raise ValueError("no parameter of the model needs a gradient")
-    return grad_and_value(lambda needing: loss_of({**parameters, **needing}, buffers, batch), has_aux=True)(needing)
+
+    def value_of(needing):
+        return loss_of({**parameters, **needing}, buffers, batch)
+
+    # Below gradients, writes in place are operators without views: PyTorch's gradients of such views use strides.
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl("copy", copied, "Autograd")
+        return grad_and_value(functionalize(value_of), has_aux=True)(needing)
 
 
 @contextlib.contextmanager
@@ -226,15 +250,6 @@ def modules_named(model):
             hook.remove()
 
 
-def place(node):
-    """Returns the place of an operator in the step, where PyTorch has it: ` (module layers.0, model.py:57)`."""
-    path = node.meta.get("module")
-    places = [f"module {path}"] if path else []
-    frames = re.findall(r'File "(.*)", line (\d+)', node.stack_trace or "")
-    lines = [f"{pathlib.Path(file).name}:{line}" for file, line in frames if not file.startswith(OWN)]
-    return f" ({', '.join(places + lines[-1:])})" if places or lines else ""
-
-
 def traced(model, loss, optimizer, batch):
     """The graph of a step, and its arguments: parameters, buffers, optimizer state, batch."""
     settings, arguments = settings_of(optimizer, model), values_of(model)
@@ -247,10 +262,9 @@ def traced(model, loss, optimizer, batch):
         new, new_state = update(optimizer, settings, parameters, gradients, state)
         return new, own, new_state, value
 
-    lines = {"record_stack_traces": True} if "record_stack_traces" in inspect.signature(make_fx).parameters else {}
     with plain_kernels(), modules_named(model):
         graph = make_fx(functionalize(step), decomposition_table=decompositions(), tracing_mode="fake",
-                        _allow_non_fake_inputs=True, **lines)(*arguments)
+                        _allow_non_fake_inputs=True, **examples.LINES)(*arguments)
     return graph, arguments
 
 
@@ -267,10 +281,9 @@ def is_constant(node):
             and torch.Tag.nondeterministic_seeded not in node.target.tags)
 
 
-def convert(writer, graph, paths, weights):
-    """Writes the nodes of a graph, whose inputs are named, the first `weights` of them parameters of the model. Returns
-    its inputs and results as values."""
-    values, inputs, results, parameters = {}, [], [], {}
+def convert(writer, graph, paths):
+    """Writes the nodes of a graph, whose inputs are named. Returns its inputs and results as values."""
+    values, inputs, results = {}, [], []
 
     def read(argument):
         return values[argument] if isinstance(argument, torch.fx.Node) else argument
@@ -281,8 +294,6 @@ def convert(writer, graph, paths, weights):
             out = node.meta["val"]
             writer.metadata = f', metadata={{op_name="{paths[len(inputs)]}"}}'
             values[node] = writer.write("parameter", out.shape, out.dtype, str(len(inputs)))
-            if len(inputs) < weights:
-                parameters[node] = paths[len(inputs)]
             inputs.append(values[node])
             writer.metadata = ""
         elif node.op == "get_attr":
@@ -295,9 +306,8 @@ def convert(writer, graph, paths, weights):
             values[node] = values[node.args[0]][node.args[1]]
         elif node.op == "call_function":
             name = node.target._schema.name.split("::")[1]
-            if name == "copy_" and node.args[0] in parameters:
-                raise NotImplementedError(f"the model changes its parameter {parameters[node.args[0]]} in its forward "
-                                          "pass (expected a buffer)")
+            if node.target._schema.is_mutable and name != "detach_" and node.args[0].op != "placeholder":
+                raise NotImplementedError(f"{node.target}{place(node)}: a write in place that the trace loses")
             if name not in TABLE and is_constant(node):
                 values[node] = constant_tensor(writer, node.target(*node.args, **node.kwargs))
                 continue
@@ -374,12 +384,12 @@ def export(model, loss, optimizer, batch, directory, names=None, batch_dim=None)
     check_batch(batch)
     check_hooks(model)
     directory, dimensions = pathlib.Path(directory), dimensions_of(model, loss, batch, batch_dim)
-    whole_batch = find_whole_batch(model, loss, batch, dimensions)
+    _, whole_batch = find_kind(model, loss, batch, dimensions)
     batch, loss = examples_first(batch, dimensions), loss_of_examples(loss, dimensions)
     graph, arguments = traced(model, loss, optimizer, batch)
     writer = Writer()
     rows = paths_of(arguments, names or names_of(batch))
-    inputs, results = convert(writer, graph, [path for path, _ in rows], len(arguments[0]))
+    inputs, results = convert(writer, graph, [path for path, _ in rows])
     state = len(rows) - len(batch)
     if len(inputs) != len(rows) or len(results) != state + 1:
         raise NotImplementedError("a step whose state changes its form")

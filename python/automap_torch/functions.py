@@ -1,16 +1,33 @@
 """Functions of PyTorch that look at the elements of tensors, which a trace does not have, without that look."""
 
 import contextlib
+import itertools
 import math
+import pathlib
+import re
+import sys
 
 import torch
 from torch._functorch.autograd_function import custom_function_call
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.nn._reduction import legacy_get_string
 from torch.overrides import TorchFunctionMode
 from torch.utils import checkpoint
 from torch.utils._pytree import tree_map
 
 FUNCTIONAL = torch.nn.functional
+# Folders whose source lines are not the user's.
+OWN = tuple(str(pathlib.Path(file).parent) for file in (torch.__file__, __file__, contextlib.__file__))
+
+
+def place(node):
+    """Returns the place of an operator in the step, where PyTorch has it: ` (module layers.0, model.py:57)`."""
+    path = node.meta.get("module")
+    places = [f"module {path}"] if path else []
+    frames = re.findall(r'File "(.*)", line (\d+)', node.stack_trace or "")  # forward passes of modules alone
+    lines = [f"{pathlib.Path(file).name}:{line}" for file, line in frames if not file.startswith(OWN)]
+    lines += [node.meta["line"]] if "line" in node.meta else []
+    return f" ({', '.join(places + lines[-1:])})" if places or lines else ""
 
 
 def one_hot(tensor, num_classes=-1):
@@ -33,6 +50,38 @@ def embedding_bag(tensor, weight, offsets=None, max_norm=None, norm_type=2.0, sc
     counts = (tensor != padding_idx % weight.shape[0]).to(rows.dtype)[..., None]
     total = (rows * counts).sum(1)
     return total if mode == "sum" else total / counts.sum(1).clamp(min=1)
+
+
+def adaptive_avg_pool2d(input, output_size):
+    """One mean as an operator of all dimensions; PyTorch's own one sets strides after it."""
+    if output_size in (1, (1, 1), [1, 1]):
+        return input.mean((-2, -1), keepdim=True)
+    return FUNCTIONAL.adaptive_avg_pool2d(input, output_size)
+
+
+def bilinear(input1, input2, weight, bias=None):
+    """Products of matrices; PyTorch's own one has a tensor of all products of elements."""
+    found = torch.einsum("...i,oij,...j->...o", input1, weight, input2)
+    return found if bias is None else found + bias
+
+
+def pad(input, pad, mode="constant", value=None):
+    """Circular padding by joins; PyTorch's own one writes into an empty tensor, which traces lose."""
+    if mode != "circular":
+        return FUNCTIONAL.pad(input, pad, mode, value)
+    for k in range(len(pad) // 2):
+        d, (before, after) = input.ndim - 1 - k, pad[2 * k:2 * k + 2]
+        size = input.shape[d]
+        input = torch.cat([input.narrow(d, size - before, before), input, input.narrow(d, 0, after)], d)
+    return input
+
+
+def fill_diagonal_(self, fill_value, wrap=False):
+    """A trace does not have PyTorch's own one."""
+    if self.ndim != 2 or wrap:
+        raise NotImplementedError("fill_diagonal_: expected a matrix, and no wrap")
+    rows, columns = (torch.arange(size, device=self.device) for size in self.shape)
+    return self.masked_fill_(rows[:, None] == columns, fill_value)
 
 
 def reduced(loss, reduction):
@@ -89,6 +138,24 @@ def without_gradient(function, arguments, options):
     return function(*kept, *tree_map(detached, arguments[len(kept):]), **tree_map(detached, options))
 
 
+def line_of_user():
+    """The innermost line of the user's code, as `train.py:57`; None: there is none."""
+    frame = sys._getframe(1)
+    while frame and frame.f_code.co_filename.startswith(OWN):
+        frame = frame.f_back
+    return frame and f"{pathlib.Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+def with_line(call):
+    """The result of a call, whose nodes in the trace get the user's line."""
+    mode = get_proxy_mode()
+    last = next(iter(reversed(mode.tracer.graph.nodes)), None) if mode else None
+    found = call()
+    for node in itertools.takewhile(lambda node: node is not last, reversed(mode.tracer.graph.nodes if mode else ())):
+        node.meta.setdefault("line", line_of_user())
+    return found
+
+
 NO_HOOKS = "hooks can change gradients, and the graph of the loss does not have them"
 HOOKS = {torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook}
 
@@ -139,6 +206,8 @@ def item(parameters, at):
 
 
 PARTS = {(torch.nn.ParameterList, "__getitem__"): item,
+         # It reads elements.
+         (torch.distributions.Distribution, "_validate_args"): False,
          # PyTorch's own one reads the mask.
          (torch.nn.modules.transformer, "_detect_is_causal_mask"): lambda mask, is_causal=None, *_: bool(is_causal)}
 # The plan says what is recomputed, so that traces have no checkpoints of the model's own.
@@ -151,6 +220,8 @@ class PlainFunctions(TorchFunctionMode):
     """Replaces functions of PyTorch by those of this file, and detaches operands where gradients are off."""
 
     REPLACED = {FUNCTIONAL.one_hot: one_hot, FUNCTIONAL.embedding_bag: embedding_bag,
+                FUNCTIONAL.adaptive_avg_pool2d: adaptive_avg_pool2d, torch.Tensor.fill_diagonal_: fill_diagonal_,
+                FUNCTIONAL.bilinear: bilinear, FUNCTIONAL.pad: pad,
                 FUNCTIONAL.gaussian_nll_loss: gaussian_nll_loss, FUNCTIONAL.multi_margin_loss: multi_margin_loss}
 
     def __init__(self, is_trace):
@@ -167,5 +238,5 @@ class PlainFunctions(TorchFunctionMode):
         if function == torch.Tensor.data.__get__:  # a new object at each access
             return arguments[0].detach()
         if not torch.is_grad_enabled() and function is not torch.Tensor.detach:
-            return without_gradient(function, arguments, options)
-        return function(*arguments, **options)
+            return with_line(lambda: without_gradient(function, arguments, options))
+        return with_line(lambda: function(*arguments, **options))

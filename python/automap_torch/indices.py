@@ -182,16 +182,18 @@ def top(w, name, out, x, count, dimension=-1, largest=True, sorted=True):
     return [cut(w, name, None, value, dimension, 0, count) for value in found]
 
 
-@operator("cumsum")
-def running_sum(w, name, out, x, dimension, **_):
-    """Sums over windows that end at each element."""
+@operator("cumsum", "cumprod")
+def running(w, name, out, x, dimension, **_):
+    """Sums or products over windows that end at each element."""
     if not x.shape:
         return w.convert(x, out.dtype)
     dimension, size = dimension % len(x.shape), x.shape[dimension]
     sizes = [size if d == dimension else 1 for d in range(len(x.shape))]
     text = window(sizes, [1] * len(sizes), [(k - 1, 0) for k in sizes])
-    return w.write("reduce-window", out.shape, out.dtype, [w.convert(x, out.dtype), w.constant(0, out.dtype)],
-                   f"{text}, to_apply={w.reduction('add', out.dtype)}")
+    opcode = "add" if name == "cumsum" else "multiply"
+    initial = w.constant(w.neutral(opcode, out.dtype), out.dtype)
+    return w.write("reduce-window", out.shape, out.dtype, [w.convert(x, out.dtype), initial],
+                   f"{text}, to_apply={w.reduction(opcode, out.dtype)}")
 
 
 # ---- random numbers ----

@@ -372,9 +372,9 @@ def pad(w, name, out, x, amounts, value=0):
 
 @operator("slice_scatter")
 def slice_scatter(w, name, out, x, y, dimension=0, begin=None, end=None, step=1):
+    dimension %= len(x.shape)
     begin, end, _ = slice(begin, end, step).indices(x.shape[dimension])
     if step != 1:  # y between gaps, chosen where y has an element
-        dimension %= len(x.shape)
         count = y.shape[dimension]
         rest = x.shape[dimension] - begin - (count - 1) * step - 1
         rows = "x".join(f"{begin}_{rest}_{step - 1}" if d == dimension else "0_0_0" for d in range(len(x.shape)))

@@ -17,7 +17,7 @@ def settings_of(optimizer, model):
     names = {parameter: name for name, parameter in model.named_parameters()}
     found = {}
     for settings in optimizer.param_groups:
-        for name in ("amsgrad", "maximize", "differentiable", "dampening"):
+        for name in ("differentiable", "dampening"):
             if settings.get(name):
                 raise NotImplementedError(f"{kind} with {name} (expected {name}={type(settings[name])()})")
         for parameter in settings["params"]:
@@ -42,7 +42,8 @@ def initial_state(optimizer, settings, parameters):
         rows = {"square_avg": filled(), "grad_avg": filled(lambda own: own["centered"]),
                 "momentum_buffer": filled(lambda own: own["momentum"])}
     else:
-        rows = {"exp_avg": filled(), "exp_avg_sq": filled()}
+        rows = {"exp_avg": filled(), "exp_avg_sq": filled(),
+                "max_exp_avg_sq": filled(lambda own: own["amsgrad"])}
     has_step = not isinstance(optimizer, (torch.optim.SGD, torch.optim.RMSprop))
     return {kind: values for kind, values in rows.items() if values} | ({"step": torch.zeros(())} if has_step else {})
 
@@ -60,8 +61,11 @@ def adam(own, value, gradient, state, step):
     correction1, correction2 = 1 - torch.pow(beta1, step), torch.sqrt(1 - torch.pow(beta2, step))
     mean = beta1 * state["exp_avg"] + (1 - beta1) * gradient
     square = beta2 * state["exp_avg_sq"] + (1 - beta2) * gradient * gradient
-    divisor = torch.sqrt(square) / correction2 + own["eps"]
-    return value - (rate / correction1) * (mean / divisor), {"exp_avg": mean, "exp_avg_sq": square}
+    new, largest = {"exp_avg": mean, "exp_avg_sq": square}, square
+    if own["amsgrad"]:
+        largest = new["max_exp_avg_sq"] = torch.maximum(state["max_exp_avg_sq"], square)
+    divisor = torch.sqrt(largest) / correction2 + own["eps"]
+    return value - (rate / correction1) * (mean / divisor), new
 
 
 def adagrad(own, value, gradient, state, step):
@@ -94,6 +98,7 @@ def update(optimizer, settings, parameters, gradients, state):
     for name, own in settings.items():
         before = {kind: values[name] for kind, values in state.items() if isinstance(values, dict) and name in values}
         value, gradient, decay = parameters[name], gradients[name], own["weight_decay"]
+        gradient = -gradient if own["maximize"] else gradient
         if decay and own.get("decoupled_weight_decay", False):
             value = value * (1 - own["lr"] * decay)
         elif decay:

@@ -25,6 +25,7 @@ gradients and the optimizer's state become DTensors with the placements of the p
                          DTensor cannot split.
 """
 
+import dataclasses
 import inspect
 import math
 import warnings
@@ -42,7 +43,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from .decompositions import by_channel, group_norm
-from .export import KEY, LossOf, call_with, examples_first, find_whole_batch, loss_of_examples, plain_kernels
+from .export import KEY, LossOf, call_with, examples_first, find_kind, loss_of_examples, plain_kernels
 from .losses import PartOfLoss
 from .operations import Settled, is_by_example, on_shards, split_by_batch
 from .operators import DTYPES
@@ -59,13 +60,14 @@ CONVOLUTIONS = torch.nn.modules.conv._ConvNd
 class Training:
     """A model on one mesh."""
 
-    def __init__(self, model, loss, plan, device):
+    def __init__(self, model, loss, plan, device, is_sum=False):
+        """`is_sum`: the loss is a sum over the examples, not a mean."""
         stage = plan["stages"][0]
         self.model, self.loss, self.count, self.stage = model, loss, plan["n_microbatches"], stage
         self.mesh = Meshes(device).of(stage["device_mesh"])
         self.data, self.dimensions = data_of([stage], self.count), batch_dimensions(plan)
         self.splits_batch = splits_batch(self.mesh, self.data)
-        self.part_of_loss = PartOfLoss(loss)
+        self.part_of_loss = PartOfLoss(loss, is_sum)
         self.place(weights_of(stage))
 
     def parameters(self):
@@ -291,20 +293,23 @@ def is_zero(stage, count):
 
 
 class UsesOfTensors(TorchDispatchMode):
-    """Notes whether an operator outside of the model's own call has one of the weights as an operand, and whether one
-    inside of it makes a scalar of the batch."""
+    """Notes whether an operator outside of the model's own call has one of the weights as an operand, whether one
+    inside of it makes a scalar of the batch, and whether the model gives dataclasses or dictionaries of its own."""
 
     def __init__(self, model, weights, batch):
         super().__init__()
-        self.weights, self.calls, self.is_outside, self.has_scalar = {id(weight) for weight in weights}, 0, False, False
+        self.weights, self.calls = {id(weight) for weight in weights}, 0
+        self.is_outside = self.has_scalar = self.has_objects = False
         self.of_batch = {id(value): value for value in batch}
         self.hooks = [model.register_forward_pre_hook(self.enter), model.register_forward_hook(self.leave)]
 
     def enter(self, *_):
         self.calls += 1
 
-    def leave(self, *_):
+    def leave(self, module, arguments, output):
         self.calls -= 1
+        self.has_objects |= any(dataclasses.is_dataclass(value) or isinstance(value, dict)
+                                for value in tree_leaves(output))
 
     def __torch_dispatch__(self, function, types, arguments=(), options=None):
         operands = tree_leaves((arguments, options))
@@ -327,30 +332,18 @@ def data_rows(plan):
 
 
 def batch_of(model, plan):
-    """An empty batch of the plan's shapes, the examples first; None: the plan has no shapes."""
-    rows = data_rows(plan)
+    """An empty batch of the plan's shapes, the examples first."""
     device = next((value.device for value in model.parameters()), None)
-    if not all("shape" in row for row in rows):
-        return None
-    return [torch.empty(row["shape"], dtype=TYPES[row["dtype"]], device=device) for row in rows]
-
-
-def why_whole(model, loss, plan):
-    """Why part of the plan's batch cannot run alone, as a clause; None: it can. `loss` takes examples first."""
-    batch = batch_of(model, plan)
-    leading = [None if d is None else 0 for d in batch_dimensions(plan)]
-    return batch and find_whole_batch(model, loss, batch, leading)
+    return [torch.empty(row["shape"], dtype=TYPES[row["dtype"]], device=device) for row in data_rows(plan)]
 
 
 def needs_graph(model, loss, plan):
     """Returns whether operators of the loss read weights outside of the model's call, as a tied head reads a table, or
-    the model computes scalars of the batch, such as its own loss. The loss is computed on shapes alone, those of the
-    plan's batch; a plan without them counts as one that does."""
+    the model computes scalars of the batch, such as its own loss, or gives objects of other types than tensors. The
+    loss is computed on shapes alone, those of the plan's batch."""
     shapes, module = FakeTensorMode(allow_non_fake_inputs=True), LossOf(model, loss)
     with shapes:
         batch = batch_of(model, plan)
-        if batch is None:
-            return True
         values = {name: torch.empty_like(value) for name, value in module.named_parameters()}
     uses = UsesOfTensors(model, values.values(), batch)
     try:
@@ -359,7 +352,7 @@ def needs_graph(model, loss, plan):
     finally:
         for hook in uses.hooks:
             hook.remove()
-    return uses.is_outside or uses.has_scalar
+    return uses.is_outside or uses.has_scalar or uses.has_objects
 
 
 def parallelize(model, loss, plan, device="cpu"):
@@ -381,7 +374,10 @@ def parallelize(model, loss, plan, device="cpu"):
     dimensions = batch_dimensions(plan)
     is_uniform = len({value.dtype for value in model.parameters()}) == 1  # as FSDP2 has it
     loss, has_zero = loss_of_examples(loss, dimensions), is_uniform and is_zero(first, plan["n_microbatches"])
-    whole = why_whole(model, loss, plan) if has_zero or plan["n_microbatches"] > 1 else None
+    is_sum, whole = False, None
+    if has_zero or plan["n_microbatches"] > 1:
+        leading = [None if d is None else 0 for d in dimensions]
+        is_sum, whole = find_kind(model, loss, batch_of(model, plan), leading)
     if whole and plan["n_microbatches"] > 1:
         raise ValueError(f"{whole}, which micro-batches do not allow (expected a plan of search --micro-batches 1, or "
                          "such values as a tensor of the batch)")
@@ -390,7 +386,7 @@ def parallelize(model, loss, plan, device="cpu"):
         kind = GraphTraining
     else:
         kind = ZeroTraining if has_zero else TensorTraining
-    training = kind(model, loss, plan, device)
+    training = kind(model, loss, plan, device, is_sum)
     if any(dimensions):
         step = training.step
         training.step = lambda *batch: step(*examples_first(batch, dimensions))

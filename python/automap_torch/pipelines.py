@@ -19,7 +19,6 @@ from torch.distributed.tensor.experimental import implicit_replication
 from torch.utils.checkpoint import (CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts,
                                     noop_context_fn)
 
-from .losses import is_sum_of
 from .operations import settled, value_of
 from .placements import (Meshes, StepGradients, batch_dimensions, clip_gradients, cut_batch, cut_micro_batch, data_of,
                          for_pass, kept_whole, place, placements_of, splits_batch, weights_of)
@@ -183,7 +182,7 @@ class GraphTraining:
     """A model whose graph trains on DTensors: its stages on ranks of their own, or one stage on all ranks.
     parameters() are those of this rank."""
 
-    def __init__(self, model, loss, plan, device):
+    def __init__(self, model, loss, plan, device, is_sum=False):
         self.model, self.loss, self.plan, self.device = model, loss, plan, torch.device(device)
         self.count, self.rows = plan["n_microbatches"], plan["stages"]
         meshes = Meshes(device)
@@ -203,7 +202,7 @@ class GraphTraining:
                 self.values[part][name] = place(model, value, self.meshes[part], self.placements[part][name])
         self.modules, self.schedule, self.graph, self.counts = [], None, None, []
         self.shapes = None  # of the batch of the first step
-        self.divisor = self.count  # of the sum of the micro-batches' losses
+        self.divisor = 1 if is_sum else self.count  # of the sum of the micro-batches' losses
 
     def make_group(self, rank):
         """Ranks at one place of every stage's mesh send to one another."""
@@ -235,8 +234,6 @@ class GraphTraining:
         """Traces a micro-batch, and makes the stages of this rank and the schedule."""
         graph = self.graph = trace_loss(self.model, self.loss, batch)
         self.counts = find_counts(graph) if self.count > 1 else []
-        if self.count > 1 and is_sum_of(self.model, self.loss, batch):
-            self.divisor = 1
         parts = cut(graph, [row["begins"]["op_name"] for row in self.rows], self.owners)
         count = len(parts)
         self.place_buffers(graph, parts)

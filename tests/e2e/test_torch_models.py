@@ -12,7 +12,6 @@ Run as `AUTOMAP=build/automap .venv-torch/bin/python tests/e2e/test_torch_models
 # cost: 20
 # python: torch
 
-import functools
 import json
 import logging
 import pathlib
@@ -34,8 +33,7 @@ with skip_where_missing():
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 import automap_torch
-from automap_torch.export import find_batch
-from automap_torch.losses import is_sum, is_sum_of
+from automap_torch.export import find_batch, find_kind
 
 STEPS, TOLERANCE = 3, 2e-5
 
@@ -71,6 +69,33 @@ def many_losses(model, x, y, labels):
             + functional.multilabel_soft_margin_loss(found, (y > 0).float(), WEIGHT)
             + functional.binary_cross_entropy(shares, y.sigmoid(), WEIGHT)
             - torch.log(functional.softmax(found, -1)).mean())
+
+
+class Written(nn.Module):
+    """Writes into parts of tensors, other edges and sizes of images, and a compiled layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.image = nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular")
+        self.edges, self.pair = nn.ReplicationPad2d((1, 0, 2, 1)), nn.Bilinear(8, 4, 8)
+        self.head = torch.compile(nn.Linear(8, 8), backend="eager")
+
+    def forward(self, x):
+        images = functional.interpolate(self.image(x.view(-1, 1, 4, 4)), size=(6, 7), mode="bicubic")
+        rows = self.edges(images).mean(1)  # [examples, 9, 8]
+        cache = torch.zeros(*rows.shape[:2], 16)
+        cache[:, 1:, ::2] = rows[:, :-1]
+        cache[:, 0, 1::2] = torch.cumprod(rows[:, 0].sigmoid(), -1)
+        cache[:, :, 3].masked_fill_(rows[:, :, 0] > 0, 0.5)
+        cache[cache > 2] = 2.0
+        chosen = cache.index_select(2, torch.arange(15, -1, -2))
+        corner = torch.diagonal(cache[:, :, :6], 2, 1, 2)
+        return self.head(self.pair(chosen.mean(1), corner))
+
+
+def rest_of_mean(model, x, y):
+    """Neither a mean nor a sum over the batch."""
+    return functional.mse_loss(model(x), y).sqrt()
 
 
 class SharedBlocks(nn.Module):
@@ -144,6 +169,13 @@ def nested():
     return Nested(), many_losses, groups, (torch.randn(16, 16), torch.randn(16, 8), labels)
 
 
+def written():
+    torch.manual_seed(1)
+    return (Written(), rest_of_mean, lambda named: torch.optim.Adam([value for _, value in named], lr=1e-2, amsgrad=True,
+                                                                    maximize=True),
+            (torch.randn(8, 16), torch.randn(8, 8)))
+
+
 def shared():
     torch.manual_seed(1)
     words = torch.randint(0, 24, (2, 8, 8))
@@ -156,10 +188,11 @@ def stopped():
             (torch.randn(6, 8, 16), torch.randint(0, 8, (6, 8))))
 
 
-CASES = {stopped: {"stages": 2}, nested: {"hsdp_zero2": 4, "data_parallel": 2}, shared: {"stages": 2}}
+CASES = {stopped: {"stages": 2}, nested: {"hsdp_zero2": 4, "data_parallel": 2}, shared: {"stages": 2},
+         written: {"parts": 2}}
 PLANS = {"hsdp_zero2": ["--baseline", "hsdp_zero2", "--micro-batches", "2"],
          "data_parallel": ["--baseline", "data_parallel", "--micro-batches", "2"],
-         "stages": ["--stages", "2", "--micro-batches", "2"]}
+         "stages": ["--stages", "2", "--micro-batches", "2"], "parts": ["--stages", "2"]}
 
 
 def train_alone(_, make, folder):
@@ -379,21 +412,33 @@ def check_refusals(_, folder):
 
 
 def check_kinds(*_):
-    """Sums and means of logarithms of probabilities, of which normal outputs have none."""
-    for reduce in (torch.sum, torch.mean):
-        def loss(model, x, y, reduce=reduce):
-            return -reduce(torch.log(model(x)).gather(1, y[:, None]))
-
-        assert is_sum(loss, [torch.rand(4, 8)], [(torch.randn(4, 6), torch.randint(0, 8, (4,)))]) == (
-            reduce is torch.sum)
+    """Losses that are means or sums over the batch, and those that need the whole batch, which the operator says."""
     model, batch = nn.Linear(6, 8), (torch.randn(4, 6), torch.randint(0, 8, (4,)))
 
-    def decayed(model, x, y, reduction):
-        return functional.cross_entropy(model(x), y, reduction=reduction) + 0.1 * model.weight.norm()
+    def squares(x):
+        return x * x
 
-    assert not is_sum_of(model, functools.partial(decayed, reduction="mean"), batch)
-    expect_refusal("neither a mean nor a sum", lambda: is_sum_of(
-        model, functools.partial(decayed, reduction="sum"), batch))
+    def weighted(rows, x):
+        return rows * x[:, 0].exp() / x[:, 0].exp().sum()
+
+    means = (lambda rows, x: rows.mean(), lambda rows, x: rows.sum() / len(x), lambda rows, x: weighted(rows, x).sum(),
+             lambda rows, x: rows.mean() + 0.1 * model.weight.norm(),
+             lambda rows, x: (rows * (x[:, 0] > 0)).sum() / (x[:, 0] > 0).sum().clamp(min=1))
+    sums = (lambda rows, x: rows.sum(), lambda rows, x: 2 * rows.sum() - squares(rows).sum())
+    others = (("add", lambda rows, x: rows.mean() + 1e-6 * rows.sum()), ("sqrt", lambda rows, x: rows.mean().sqrt()),
+              ("add", lambda rows, x: rows.sum() + model.weight.norm()),
+              ("std", lambda rows, x: (rows / x[:, 0].std()).mean()),
+              ("mul", lambda rows, x: squares(rows).mean() * rows.mean()))
+
+    def kind(of_rows):
+        return find_kind(model, lambda model, x, y: of_rows(functional.cross_entropy(model(x), y, reduction="none"), x),
+                         batch, [0, 0])
+
+    assert all(kind(of_rows) == (False, None) for of_rows in means)
+    assert all(kind(of_rows) == (True, None) for of_rows in sums)
+    for name, of_rows in others:
+        line = of_rows.__code__.co_firstlineno
+        assert kind(of_rows)[1].startswith(f"{name} (test_torch_models.py:{line})"), kind(of_rows)
 
 
 def check_dimensions(*_):
