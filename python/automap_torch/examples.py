@@ -182,7 +182,7 @@ class Places:
         if (name in UNIFORM or is_pointwise(node)) and all(
                 self.even.get(value, set()) == set(range(results_of(value)[0].ndim)) for value in operands):
             return set(range(rank))
-        if name == "expand":
+        if name in ("expand", "repeat"):
             before, added = shape_of(operands[0]), rank - len(shape_of(operands[0]))
             return {d for d in range(rank) if d < added or before[d - added] == 1}
         if name in ALONG | SAME:

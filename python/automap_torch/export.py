@@ -281,6 +281,16 @@ def is_constant(node):
             and torch.Tag.nondeterministic_seeded not in node.target.tags)
 
 
+def is_lost(node, order):
+    """Returns whether operators after a write in place read its tensor, or a view, and not the result of the write.
+    `order` has the places of all nodes."""
+    target, readers = node.args[0], set(node.args[0].users)
+    while target.op == "call_function" and target.target.is_view:
+        target = target.args[0]
+        readers |= set(target.users)
+    return target.op != "placeholder" and any(order[reader] > order[node] for reader in readers)
+
+
 def convert(writer, graph, paths):
     """Writes the nodes of a graph, whose inputs are named. Returns its inputs and results as values."""
     values, inputs, results = {}, [], []
@@ -289,6 +299,7 @@ def convert(writer, graph, paths):
         return values[argument] if isinstance(argument, torch.fx.Node) else argument
 
     graph.graph.eliminate_dead_code()
+    order = {node: k for k, node in enumerate(graph.graph.nodes)}
     for node in graph.graph.nodes:
         if node.op == "placeholder":
             out = node.meta["val"]
@@ -306,7 +317,7 @@ def convert(writer, graph, paths):
             values[node] = values[node.args[0]][node.args[1]]
         elif node.op == "call_function":
             name = node.target._schema.name.split("::")[1]
-            if node.target._schema.is_mutable and name != "detach_" and node.args[0].op != "placeholder":
+            if node.target._schema.is_mutable and name != "detach_" and is_lost(node, order):
                 raise NotImplementedError(f"{node.target}{place(node)}: a write in place that the trace loses")
             if name not in TABLE and is_constant(node):
                 values[node] = constant_tensor(writer, node.target(*node.args, **node.kwargs))

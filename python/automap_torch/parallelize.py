@@ -35,6 +35,7 @@ from torch import distributed
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp._fully_shard._fsdp_common import TrainingState
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.experimental import implicit_replication
 from torch.nn._reduction import legacy_get_string
@@ -251,16 +252,33 @@ class ZeroTraining(Training):
                         for text in row["placements"])
         options = {"mesh": self.mesh, "shard_placement_fn": dimensions.get,
                    "reshard_after_forward": holders if 1 < holders < shards else self.gathers_each}
-        for module in units_of(self.model):
+        for module in [*units_of(self.model), self.model]:
             fully_shard(module, **options)
-        fully_shard(self.model, **options)
+            if 1 < holders < shards:
+                self.keep_in_groups(module._get_fsdp_state()._fsdp_param_group)
+
+    def keep_in_groups(self, weights):
+        """After the backward pass of each micro-batch but the last, the weights of an FSDP2 group stay with their
+        `holders`, as after the forward pass. FSDP2 would take them back to shards over all ranks, and gather them
+        from all ranks once more."""
+        reshard = weights.reshard if weights else None
+
+        def reshard_in_pass():
+            state = weights._training_state
+            if not self.is_last:
+                weights._training_state = TrainingState.FORWARD
+            reshard()
+            weights._training_state = state
+
+        if weights:
+            weights.reshard = reshard_in_pass
 
     def pass_over(self, batch, part, cuts):
         size, rank = self.mesh.size(), self.mesh.mesh.flatten().tolist().index(self.mesh.get_rank())
         for value in batch:
             if value.shape[0] % size:
                 raise ValueError(f"a batch of shape {list(value.shape)}: {size} ranks do not divide it")
-        is_last = part == self.count - 1
+        is_last = self.is_last = part == self.count - 1
         self.model.set_requires_gradient_sync(is_last or self.reduces_each)
         self.model.set_requires_all_reduce(is_last)
         self.model.set_reshard_after_backward(is_last or self.gathers_each)

@@ -28,6 +28,7 @@ with skip_where_missing():
     import torch.multiprocessing
     from torch import nn
     from torch.distributed.fsdp import FSDPModule
+    from torch.distributed.fsdp._fully_shard import _fsdp_param_group
     from torch.nn import functional
     from torch.utils.checkpoint import checkpoint
 
@@ -221,7 +222,13 @@ def train_rank(rank, make, plan, folder, ranks):
     model, loss, optimizer, batch = make()
     training = automap_torch.parallelize(model, loss, json.loads((folder / f"{plan}.torch.json").read_text()))
     update = optimizer(list(training.named_parameters()))
-    losses, norms = [], []
+    losses, norms, gathers, gather = [], [], [], _fsdp_param_group.foreach_all_gather
+
+    def counted(weights, group, *rest):
+        gathers.append(group.size())
+        return gather(weights, group, *rest)
+
+    _fsdp_param_group.foreach_all_gather = counted
     for _ in range(STEPS):
         losses.append(training.step(*batch))
         norms.append(training.clip_grad_norm_(float("inf")))
@@ -241,6 +248,7 @@ def train_rank(rank, make, plan, folder, ranks):
                  if isinstance(module, FSDPModule)]
         meshes = [group.post_forward_mesh_info.mesh.shape for group in found if group]
         assert meshes and set(meshes) == {(2, 2)}, meshes
+        assert gathers.count(ranks) == STEPS * len(meshes), gathers  # once in a step, not in each micro-batch
     if make is shared:
         expect_refusal("those of the first step's graph", lambda: training.step(*(value[:4] for value in batch)))
         model = make()[0]
