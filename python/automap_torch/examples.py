@@ -36,9 +36,11 @@ CONSTANTS = {"zeros", "ones", "full", "scalar_tensor", "new_zeros", "new_ones", 
 VIEWS = {"view", "_unsafe_view", "reshape"}
 REDUCTIONS = {"sum", "mean", "amax", "amin", "prod", "any", "all", "var", "logsumexp", "argmax", "argmin", "max",
               "min", "std", "linalg_vector_norm", "norm"}
-ALONG = {"_softmax", "_log_softmax", "_safe_softmax", "cumsum", "cumprod", "sort", "topk", "split",
-         "split_with_sizes", "unsafe_split", "slice", "flip", "roll", "index_select"}  # they work along dimensions and keep all
-ORDERED = {"cumsum", "cumprod", "sort", "topk", "index_select"}  # of these, constants give other values at each place along their dimension
+# They work along dimensions and keep all.
+ALONG = {"_softmax", "_log_softmax", "_safe_softmax", "cumsum", "cumprod", "sort", "topk", "split", "split_with_sizes",
+         "unsafe_split", "slice", "flip", "roll", "index_select"}
+# Of these, constants give other values at each place along their dimension.
+ORDERED = {"cumsum", "cumprod", "sort", "topk", "index_select"}
 # Operators that make constants of constants.
 UNIFORM = VIEWS | SAME | REDUCTIONS | (ALONG - ORDERED) | {
     "permute", "transpose", "t", "unsqueeze", "squeeze", "expand", "select", "unbind", "mm", "bmm"}

@@ -94,7 +94,7 @@ class Written(nn.Module):
         return self.head(self.pair(chosen.mean(1), corner))
 
 
-def rest_of_mean(model, x, y):
+def root_of_mean(model, x, y):
     """Neither a mean nor a sum over the batch."""
     return functional.mse_loss(model(x), y).sqrt()
 
@@ -172,9 +172,8 @@ def nested():
 
 def written():
     torch.manual_seed(1)
-    return (Written(), rest_of_mean, lambda named: torch.optim.Adam([value for _, value in named], lr=1e-2, amsgrad=True,
-                                                                    maximize=True),
-            (torch.randn(8, 16), torch.randn(8, 8)))
+    return (Written(), root_of_mean, lambda named: torch.optim.Adam(
+        [value for _, value in named], lr=1e-2, amsgrad=True, maximize=True), (torch.randn(8, 16), torch.randn(8, 8)))
 
 
 def shared():
@@ -443,6 +442,8 @@ def check_kinds(*_):
                          batch, [0, 0])
 
     assert all(kind(of_rows) == (False, None) for of_rows in means)
+    attention = nn.MultiheadAttention(6, 1, add_bias_kv=True, batch_first=True)  # which repeats a key by example
+    assert find_kind(attention, lambda model, x: model(x, x, x)[0].mean(), [torch.randn(4, 3, 6)], [0]) == (False, None)
     assert all(kind(of_rows) == (True, None) for of_rows in sums)
     for name, of_rows in others:
         line = of_rows.__code__.co_firstlineno
