@@ -39,7 +39,7 @@ REDUCTIONS = {"sum", "mean", "amax", "amin", "prod", "any", "all", "var", "logsu
 # They work along dimensions and keep all.
 ALONG = {"_softmax", "_log_softmax", "_safe_softmax", "cumsum", "cumprod", "sort", "topk", "split", "split_with_sizes",
          "unsafe_split", "slice", "flip", "roll", "index_select"}
-# Of these, constants give other values at each place along their dimension.
+# Orders of constants differ along their dimension.
 ORDERED = {"cumsum", "cumprod", "sort", "topk", "index_select"}
 # Operators that make constants of constants.
 UNIFORM = VIEWS | SAME | REDUCTIONS | (ALONG - ORDERED) | {

@@ -156,7 +156,7 @@ def find_batch(model, loss, batch):
 
 
 def find_kind(model, loss, batch, dimensions):
-    """Whether the loss is a sum over the examples, and why part of a batch cannot run alone, as a clause; None: it can.
+    """Returns whether the loss is a sum over the examples, and why part of a batch cannot run alone, a clause or None.
     `dimensions` are those of the examples. The loss is traced, and traced once more with every example twice, which
     constants of the batch's size do not allow."""
     batch, loss = examples_first(batch, dimensions), loss_of_examples(loss, dimensions)

@@ -139,7 +139,7 @@ def without_gradient(function, arguments, options):
 
 
 def line_of_user():
-    """The innermost line of the user's code, as `train.py:57`; None: there is none."""
+    """The innermost line of the user's code, as `train.py:57`, or None."""
     frame = sys._getframe(1)
     while frame and frame.f_code.co_filename.startswith(OWN):
         frame = frame.f_back
@@ -210,7 +210,7 @@ PARTS = {(torch.nn.ParameterList, "__getitem__"): item,
          (torch.distributions.Distribution, "_validate_args"): False,
          # PyTorch's own one reads the mask.
          (torch.nn.modules.transformer, "_detect_is_causal_mask"): lambda mask, is_causal=None, *_: bool(is_causal)}
-# The plan says what is recomputed, so that traces have no checkpoints of the model's own.
+# The plan has its own recomputation, so that traces have no checkpoints of the model.
 TRACED = {(type(custom_function_call), "__call__"): call_known, (checkpoint, "CheckpointFunction"): Unchecked,
           **{(checkpoint, name): unchecked for name in vars(checkpoint)
              if name.startswith("_checkpoint_without_reentrant_generator")}}

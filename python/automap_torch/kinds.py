@@ -4,7 +4,7 @@
     kind.is_sum, kind.why_whole
 
 Values whose shapes differ between the traces have elements of each example. Others that depend on the batch are its
-statistics. A degree says how a value grows: twice the examples give 2^degree times a statistic. Sums over examples have
+statistics. A statistic has a degree: twice the examples give 2^degree times its value. Sums over examples have
 degree 1 and means 0. A loss that is linear in such sums is a mean over the batch if it has degree 0, and a sum if it
 has degree 1. Any other loss needs the whole batch, such as the root of a mean, or a mean plus a sum.
 
