@@ -429,7 +429,7 @@ if FULL:
               ("shared", "adamw", ["two stages", "tensors", "zero3", "1f1b"]),
               *((name, "adamw", ["searched", "tensors", "whole batch"]) for name in sorted(MIXING))]
 else:
-    TWO_RANKS |= {"data", "whole batch"}  # plans of one axis, which four ranks only repeat
+    TWO_RANKS |= {"data", "whole batch", ("recurrent", "searched")}  # plans of one axis, which four ranks only repeat
 
 
 def make(name, optimizer):
@@ -587,7 +587,7 @@ def check_case(name, optimizer, plans, folder):
     print(f"{name}, {optimizer}: automap's losses are off by {worst:.1e}", flush=True)
     servers = write_cluster(folder / "servers.json", (("V100", 2),) * 2)
     for plan in plans:
-        file, ranks = folder / f"{plan}.json", 2 if plan in TWO_RANKS else RANKS
+        file, ranks = folder / f"{plan}.json", 2 if TWO_RANKS & {plan, (name, plan)} else RANKS
         target = ["--cluster", servers if plan == "hsdp" else f"nominal:{ranks}", "--for", "torch", "--quiet"]
         succeed("search", module, *target, *PLANS[plan], "-o", file)
         succeed("export", file, module, "--format", "torch", "-o", folder / "torch.json")
