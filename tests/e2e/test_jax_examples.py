@@ -150,11 +150,11 @@ def step_of(loss):
 
 @jax.jit
 def weight_sum(weights):
-    return sum(jnp.sum(weight) for weight in jax.tree.leaves(weights))
+    return sum(jnp.sum(jnp.abs(weight)) for weight in jax.tree.leaves(weights))
 
 
 def trained(step, arguments, steps=3):
-    """The losses of the steps, and at last the sum of the new weights in a function of its own."""
+    """The losses of the steps, and at last the sum of the absolute new weights in a function of its own."""
     state, *data = arguments
     losses = []
     for _ in range(steps):
