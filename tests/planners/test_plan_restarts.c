@@ -53,6 +53,7 @@ static void close_case(Fixture *self) {
 static PlanClimb climb_of(Fixture *self, int64_t cap) {
     PlanClimb climb = {.primary = self->primary,
                        .cluster = self->cluster,
+                       .request = &self->request,
                        .scope = &self->scope,
                        .keeps_micro_batches = true,
                        .budget = {.cap = cap, .has_cap = cap > 0}};
