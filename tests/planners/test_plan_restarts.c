@@ -91,7 +91,7 @@ static void test_limit_of_a_climb(void **state) {
 
 static void test_larger_caps_are_never_worse(void **state) {
     (void)state;
-    const int64_t most = sample_of(160, 40);
+    const int64_t most = sample_of(160, 16);
     Fixture self;
     open_case(&self, "t5_tiny");
     double before = self.start->predicted_step_seconds;
