@@ -76,6 +76,20 @@ def pad(input, pad, mode="constant", value=None):
     return input
 
 
+def scaled_dot_product_attention(query, key, value, attn_mask=None, *rest, **options):
+    """Under autocast, operands of its type, as PyTorch's kernel has them. The operators of a trace would be cast one by
+    one."""
+    kind, attention = query.device.type, FUNCTIONAL.scaled_dot_product_attention
+    if not torch.is_autocast_enabled(kind):
+        return attention(query, key, value, attn_mask, *rest, **options)
+    dtype = torch.get_autocast_dtype(kind)
+    query, key, value = (operand.to(dtype) for operand in (query, key, value))
+    if attn_mask is not None and attn_mask.is_floating_point():
+        attn_mask = attn_mask.to(dtype)
+    with torch.autocast(kind, enabled=False):
+        return attention(query, key, value, attn_mask, *rest, **options)
+
+
 def fill_diagonal_(self, fill_value, wrap=False):
     """A trace does not have PyTorch's own one."""
     if self.ndim != 2 or wrap:
@@ -221,6 +235,7 @@ class PlainFunctions(TorchFunctionMode):
 
     REPLACED = {FUNCTIONAL.one_hot: one_hot, FUNCTIONAL.embedding_bag: embedding_bag,
                 FUNCTIONAL.adaptive_avg_pool2d: adaptive_avg_pool2d, torch.Tensor.fill_diagonal_: fill_diagonal_,
+                FUNCTIONAL.scaled_dot_product_attention: scaled_dot_product_attention,
                 FUNCTIONAL.bilinear: bilinear, FUNCTIONAL.pad: pad,
                 FUNCTIONAL.gaussian_nll_loss: gaussian_nll_loss, FUNCTIONAL.multi_margin_loss: multi_margin_loss}
 

@@ -42,6 +42,8 @@ class Writer:
         self.metadata = ""
 
     def shape(self, shape, dtype):
+        if dtype not in DTYPES:
+            raise NotImplementedError(f"a tensor of {dtype} (expected one of {', '.join(map(str, DTYPES))})")
         return f"{DTYPES[dtype]}[{','.join(map(str, shape))}]"
 
     def write(self, opcode, shape, dtype, operands, attributes=""):

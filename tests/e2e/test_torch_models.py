@@ -408,6 +408,17 @@ def check_refusals(_, folder):
             ("a parameter of shape [4, 4] that the model lacks", nn.Linear(16, 8), optimizer(other))):
         expect_refusal(words, lambda model=model, update=update: automap_torch.export(
             model, loss, update, batch, folder))
+    turning = nn.Linear(16, 8)
+    turning.register_buffer("turns", torch.ones(4, dtype=torch.complex64))
+    expect_refusal("a tensor of torch.complex64", lambda: automap_torch.export(
+        turning, loss, optimizer(turning), batch, folder))
+
+    def attend(model, x, y):
+        with torch.autocast("cpu", torch.bfloat16):
+            rows = model(x).view(8, 2, 4)
+            return functional.scaled_dot_product_attention(rows.float(), rows.float(), rows).mean()
+
+    automap_torch.export(own, attend, optimizer(own), batch, folder)
     for model, words in ((Noisy(), "values that differ by example"), (Sized(16, 8), "a constant of the batch's size")):
         automap_torch.export(model, loss, optimizer(model), batch, folder)
         search = ("search", folder / "model.hlo", "--cluster", "nominal:2", "--for", "torch", "--quiet", "-o",
