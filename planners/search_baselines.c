@@ -347,13 +347,18 @@ typedef struct Numbers {
     int32_t count, from;
 } Numbers;
 
+/* Releases the contexts that were made since `known` and that no plan of the result has. */
+static void release_contexts(const SearchResult *result, SearchContext *self, const PlanContext *known) {
+    const PlanContext *used[POOL_CANDIDATES];
+    plan_context_keep_only(self->primary, known, used, pool_contexts(used, &result->pool));
+}
+
 /* Prices baselines with recomputation side by side, each with the number at its place (-1 leaves it out), and
- * keeps the fastest result of each. Contexts of plans that are not the result's are released. */
+ * keeps the fastest result of each. Contexts of other plans than the result's are released. */
 static AmStatus price_recomputed(bool *is_faster, SearchContext *self, const Numbers *all, const int32_t *at,
                                  AmError *error) {
     SearchResult *result = self->result;
     const PlanContext *known = self->primary->splits;
-    const Plan *best = result->plan;
     int32_t numbers[BASELINE_COUNT];
     BaselineResult before[BASELINE_COUNT];
     memcpy(before, result->baselines, sizeof before);
@@ -363,9 +368,7 @@ static AmStatus price_recomputed(bool *is_faster, SearchContext *self, const Num
         is_faster[e] = at[e] >= 0 && baseline_is_faster(result->baselines[e].seconds, &before[e]);
         if (!is_faster[e] && !isnan(before[e].seconds)) result->baselines[e] = before[e];
     }
-    const Plan *added = result->plan != best ? result->plan : NULL;
-    const PlanContext *used = plan_context_used(added, self->primary);
-    plan_context_keep_only(self->primary, known, &used, 1);
+    release_contexts(result, self, known);
     return AM_OK;
 }
 
@@ -405,22 +408,19 @@ static AmStatus climb_recomputed(SearchContext *self, const Numbers *all, int32_
 }
 
 /* Prices the scope's baseline, of several stages or with recomputation, with one number of micro-batches, and
- * keeps the fastest result. Contexts of plans with recomputation that are not the result's are released.
+ * keeps the fastest result. Contexts of other plans with recomputation than the result's are released.
  * `*seconds`: NAN where none fits. */
 static AmStatus price_number(SearchResult *result, SearchContext *self, const SearchScope *scope,
                              int32_t micro_batches, double *seconds, AmError *error) {
     BaselineResult *priced = &result->baselines[scope->baseline];
     const BaselineResult before = *priced;
     const PlanContext *known = self->primary->splits;
-    const Plan *best = result->plan;
     int32_t numbers[BASELINE_COUNT] = {0};
     if (baseline_recompute(scope->baseline) == BASELINE_RECOMPUTES_NOTHING)
         return add_pipeline(result, self, scope, micro_batches, seconds, error);
     numbers[scope->baseline] = micro_batches;
     TRY(add_recomputed(result, self, numbers, error));
-    const Plan *added = result->plan != best ? result->plan : NULL;
-    const PlanContext *used = plan_context_used(added, self->primary);
-    plan_context_keep_only(self->primary, known, &used, 1);
+    release_contexts(result, self, known);
     *seconds = priced->seconds;
     if (!isnan(before.seconds) && !baseline_is_faster(*seconds, &before)) *priced = before;
     return AM_OK;

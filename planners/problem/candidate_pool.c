@@ -160,6 +160,25 @@ bool pool_has(const CandidatePool *pool, const Plan *plan) {
            has_plan(pool->structures, POOL_STRUCTURES, plan);
 }
 
+/* Appends the contexts of candidates[0..count) to contexts[0..known) and returns the new number. */
+static int32_t append_contexts(const PlanContext **contexts, int32_t known, const PlanCandidate *candidates,
+                               int32_t count) {
+    for (int32_t k = 0; k < count; k++)
+        if (candidates[k].plan && candidates[k].plan->context)
+            contexts[known++] = candidates[k].plan->context;
+    return known;
+}
+
+int32_t pool_contexts(const PlanContext **contexts, const CandidatePool *pool) {
+    int32_t count = append_contexts(contexts, 0, &pool->best, 1);
+    count = append_contexts(contexts, count, pool->of, PLAN_ORIGIN_COUNT);
+    for (int32_t target = 0; target < TARGET_COUNT; target++)
+        count = append_contexts(contexts, count, pool->on[target], POOL_OF_TARGET);
+    count = append_contexts(contexts, count, pool->shapes, POOL_SHAPES);
+    count = append_contexts(contexts, count, pool->orders, POOL_ORDERS);
+    return append_contexts(contexts, count, pool->structures, POOL_STRUCTURES);
+}
+
 Plan *pool_best(const CandidatePool *pool) {
     return pool->best.fit.fits ? pool->best.plan : NULL;
 }

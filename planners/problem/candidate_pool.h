@@ -22,6 +22,10 @@ typedef struct PlanCandidate {
 } PlanCandidate;
 
 enum { POOL_OF_TARGET = 4, POOL_SHAPES = 3, POOL_ORDERS = 6, POOL_STRUCTURES = 64 };
+enum {
+    POOL_CANDIDATES =
+        1 + PLAN_ORIGIN_COUNT + TARGET_COUNT * POOL_OF_TARGET + POOL_SHAPES + POOL_ORDERS + POOL_STRUCTURES
+};
 
 typedef struct CandidatePool {
     PlanCandidate best;                  /* of all parts */
@@ -57,6 +61,9 @@ void pool_merge(CandidatePool *pool, const CandidatePool *other);
 
 /* Returns whether the pool keeps the plan as one of its candidates. */
 bool pool_has(const CandidatePool *pool, const Plan *plan);
+/* Writes the contexts of the candidates to contexts[0..POOL_CANDIDATES), that of a plan once for each of its
+ * places, and returns their number. */
+int32_t pool_contexts(const PlanContext **contexts, const CandidatePool *pool);
 /* Returns the best plan that fits; NULL: none. */
 Plan *pool_best(const CandidatePool *pool);
 /* Returns the plan of another structure that needs the least memory, less than the best plan, of those that
