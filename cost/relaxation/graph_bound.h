@@ -14,8 +14,8 @@
 
 typedef struct ShardingGraphFold ShardingGraphFold;
 
-/* Folds the graph, in the arena, which the model's outlives. */
-AmStatus sharding_graph_fold(ShardingGraphFold **fold, Arena *arena, const ShardingGraph *model,
+/* Folds the graph, in the arena. The graph's arena outlives it. */
+AmStatus sharding_graph_fold(ShardingGraphFold **fold, Arena *arena, const ShardingGraph *graph,
                              AmError *error);
 /* Makes sharding_graph_bound() stop early, with the bound proved so far, when `stop` requests it; NULL:
  * never.
@@ -23,7 +23,7 @@ AmStatus sharding_graph_fold(ShardingGraphFold **fold, Arena *arena, const Shard
 void sharding_graph_fold_watch(ShardingGraphFold *fold, const StopSignal *stop);
 /* Finds which nodes are alike as far as `rounds` edges away and belong to instructions of equal looks
  * [instruction]: kinds [node], numbered in the order of the program. */
-AmStatus sharding_graph_kinds(int32_t **kinds, int32_t *kind_count, Arena *arena, const ShardingGraph *model,
+AmStatus sharding_graph_kinds(int32_t **kinds, int32_t *kind_count, Arena *arena, const ShardingGraph *graph,
                               const uint64_t *looks, int32_t rounds, AmError *error);
 
 /* The weight of a second of each kind. Weights that add up to 1 bound a step in which computing and
@@ -48,7 +48,7 @@ typedef struct ShardingGraphChange {
     int32_t count;
     double slack; /* of a single operator: seconds by which the plan is dearer, at these nodes and their
                      edges, than the bound says */
-    double gain;  /* of a patch: seconds by which the model's sum becomes less */
+    double gain;  /* of a patch: seconds by which the graph's sum decreases */
 } ShardingGraphChange;
 
 /* Finds the two best other labels of every operator with slack, the most slack first. `labels`: those of a

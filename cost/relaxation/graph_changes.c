@@ -16,7 +16,7 @@ typedef struct Messages {
 /* Returns the slack of an edge by the labels of its ends. */
 static double edge_slack(const ShardingGraphFold *fold, const Messages *messages, int32_t e,
                          const int32_t *labels, const ShardingGraphWeights *weights) {
-    const ShardingGraphEdge *edge = &fold->model->edges[e];
+    const ShardingGraphEdge *edge = &fold->graph->edges[e];
     const Pair *pair = &fold->pairs[fold->pair_of[e]];
     const Group *group = &fold->groups[pair->group];
     int32_t first = labels[group->is_transposed ? edge->reader : edge->producer];
@@ -30,7 +30,7 @@ static double edge_slack(const ShardingGraphFold *fold, const Messages *messages
 
 static AmStatus find_class_slack(Arena *arena, const ShardingGraphFold *fold, double *slack,
                                  const int32_t *labels, const ShardingGraphWeights *weights, AmError *error) {
-    const ShardingGraph *model = fold->model;
+    const ShardingGraph *graph = fold->graph;
     Messages messages = {0};
     size_t classes = (size_t)fold->class_count;
     messages.first = ARENA_ARRAY(arena, int32_t, classes + 1);
@@ -57,15 +57,15 @@ static AmStatus find_class_slack(Arena *arena, const ShardingGraphFold *fold, do
             least = fmin(least, sent[to->state[label]] - to->message[label]);
         messages.pair_least[p] = least;
     }
-    for (int32_t n = 0; n < model->node_count; n++) {
+    for (int32_t n = 0; n < graph->node_count; n++) {
         int32_t c = fold->class_of[n];
         double phi = messages.phi[messages.first[c] + labels[n]];
         slack[c] += (1 - messages.gamma[c] * fold->classes[c].edges[1]) * (phi - messages.least[c]);
     }
-    for (int32_t e = 0; e < model->edge_count; e++) {
+    for (int32_t e = 0; e < graph->edge_count; e++) {
         double here = edge_slack(fold, &messages, e, labels, weights);
-        slack[fold->class_of[model->edges[e].producer]] += here;
-        slack[fold->class_of[model->edges[e].reader]] += here;
+        slack[fold->class_of[graph->edges[e].producer]] += here;
+        slack[fold->class_of[graph->edges[e].reader]] += here;
     }
     return AM_OK;
 }
@@ -85,9 +85,9 @@ AmStatus sharding_graph_seeds(ShardingGraphSeed **seeds, int32_t *count, Arena *
     if (arena->failed) return am_fail_memory(error, fold->class_count);
     TRY(find_class_slack(arena, fold, slack, labels, weights, error));
     for (int32_t c = 0; c < fold->class_count; c++) (*seeds)[c] = (ShardingGraphSeed){c, slack[c], slack[c]};
-    for (int32_t e = 0; e < fold->model->edge_count; e++) {
-        int32_t producer = fold->class_of[fold->model->edges[e].producer];
-        int32_t reader = fold->class_of[fold->model->edges[e].reader];
+    for (int32_t e = 0; e < fold->graph->edge_count; e++) {
+        int32_t producer = fold->class_of[fold->graph->edges[e].producer];
+        int32_t reader = fold->class_of[fold->graph->edges[e].reader];
         (*seeds)[producer].near = fmax((*seeds)[producer].near, slack[reader]);
         (*seeds)[reader].near = fmax((*seeds)[reader].near, slack[producer]);
     }
@@ -112,7 +112,7 @@ AmStatus sharding_graph_changes(ShardingGraphChange **changes, int32_t *count, A
     ShardingGraphSeed *seeds;
     int32_t seed_count, *first = ARENA_ARRAY(arena, int32_t, fold->class_count + 1);
     /* The first node of every class, in the order of nodes. */
-    for (int32_t n = fold->model->node_count - 1; first && n >= 0; n--) first[fold->class_of[n]] = n;
+    for (int32_t n = fold->graph->node_count - 1; first && n >= 0; n--) first[fold->class_of[n]] = n;
     TRY(sharding_graph_seeds(&seeds, &seed_count, arena, fold, labels, weights, error));
     ShardingGraphRelabel *relabels = ARENA_ARRAY(arena, ShardingGraphRelabel, 2 * seed_count + 1);
     *changes = ARENA_ARRAY(arena, ShardingGraphChange, 2 * seed_count + 1);
@@ -120,7 +120,7 @@ AmStatus sharding_graph_changes(ShardingGraphChange **changes, int32_t *count, A
     if (arena->failed) return am_fail_memory(error, seed_count);
     for (int32_t k = 0; k < seed_count && seeds[k].slack > 0; k++) {
         int32_t c = seeds[k].class, n = first[c], tried[3] = {labels[n]};
-        if (fold->model->nodes[n].is_tensor) continue;
+        if (fold->graph->nodes[n].is_tensor) continue;
         sharding_graph_gather(fold, c, weights);
         for (int32_t t = 1; t < 3; t++) {
             tried[t] = sharding_graph_next_label(fold, &fold->classes[c], tried, t);

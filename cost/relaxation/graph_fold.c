@@ -29,7 +29,7 @@ int32_t number_table_find(NumberTable *self, uint64_t key) {
 
 typedef struct Folder {
     Arena *arena;
-    const ShardingGraph *model;
+    const ShardingGraph *graph;
     ShardingGraphFold *fold;
     int32_t *order;                     /* [node]: nodes in the order of the program */
     int32_t *place;                     /* [node]: where in it */
@@ -45,37 +45,37 @@ static bool is_transposed(const Folder *self, const ShardingGraphEdge *edge) {
 
 /* Updates the color of every node from the colors at the other ends of its edges. */
 static void refine_colors(Folder *self) {
-    const ShardingGraph *model = self->model;
-    memcpy(self->next, self->color, sizeof *self->next * (size_t)model->node_count);
-    for (int32_t e = 0; e < model->edge_count; e++) {
-        const ShardingGraphEdge *edge = &model->edges[e];
+    const ShardingGraph *graph = self->graph;
+    memcpy(self->next, self->color, sizeof *self->next * (size_t)graph->node_count);
+    for (int32_t e = 0; e < graph->edge_count; e++) {
+        const ShardingGraphEdge *edge = &graph->edges[e];
         uint64_t here = hash_combine(self->signature[e], self->color[edge->reader]);
         uint64_t there = hash_combine(self->signature[e] + 1, self->color[edge->producer]);
         self->next[edge->producer] += hash_combine(here, 1); /* sums do not depend on the order of edges */
         self->next[edge->reader] += hash_combine(there, 2);
     }
-    memcpy(self->former, self->color, sizeof *self->former * (size_t)model->node_count);
-    for (int32_t n = 0; n < model->node_count; n++) self->color[n] = hash_combine(self->next[n], 3);
+    memcpy(self->former, self->color, sizeof *self->former * (size_t)graph->node_count);
+    for (int32_t n = 0; n < graph->node_count; n++) self->color[n] = hash_combine(self->next[n], 3);
 }
 
 static AmStatus find_classes(Folder *self, AmError *error) {
-    const ShardingGraph *model = self->model;
+    const ShardingGraph *graph = self->graph;
     ShardingGraphFold *fold = self->fold;
     NumberTable numbering;
-    if (!number_table_open(&numbering, self->arena, model->node_count + 1))
-        return am_fail_memory(error, model->node_count);
-    for (int32_t k = 0; k < model->node_count; k++) {
+    if (!number_table_open(&numbering, self->arena, graph->node_count + 1))
+        return am_fail_memory(error, graph->node_count);
+    for (int32_t k = 0; k < graph->node_count; k++) {
         int32_t n = self->order[k];
         self->class_of[n] = number_table_find(&numbering, self->color[n]);
     }
     fold->class_count = numbering.count;
     fold->classes = ARENA_ARRAY(self->arena, Class, numbering.count + 1);
     if (!fold->classes) return am_fail_memory(error, numbering.count);
-    for (int32_t n = 0; n < model->node_count; n++) {
+    for (int32_t n = 0; n < graph->node_count; n++) {
         Class *class = &fold->classes[self->class_of[n]];
         class->count++;
-        class->label_count = model->nodes[n].label_count;
-        class->seconds = model->nodes[n].seconds;
+        class->label_count = graph->nodes[n].label_count;
+        class->seconds = graph->nodes[n].seconds;
     }
     return AM_OK;
 }
@@ -100,14 +100,14 @@ static void list_states(Arena *arena, End *end, const ReshardState *states) {
 }
 
 static void open_group(Folder *self, Group *group, const ShardingGraphEdge *edge) {
-    const ShardingGraph *model = self->model;
+    const ShardingGraph *graph = self->graph;
     int32_t nodes[2] = {edge->producer, edge->reader};
     const ReshardState *states[2] = {edge->produced_states, edge->needed_states};
     group->is_transposed = is_transposed(self, edge);
     for (int32_t k = 0; k < 2; k++) {
         int32_t from = group->is_transposed ? 1 - k : k;
         End *end = &group->ends[k];
-        end->label_count = model->nodes[nodes[from]].label_count;
+        end->label_count = graph->nodes[nodes[from]].label_count;
         end->message = ARENA_ARRAY(self->arena, double, end->label_count + 1);
         list_states(self->arena, end, states[from]);
     }
@@ -122,7 +122,7 @@ static void open_group(Folder *self, Group *group, const ShardingGraphEdge *edge
                          needed = group->is_transposed ? first : second;
             bool is_any = produced == RESHARD_ANY || needed == RESHARD_ANY;
             float cost =
-                is_any ? 0 : model->reshards->seconds[edge->is_f32_sum][produced][needed] * edge->scale;
+                is_any ? 0 : graph->reshards->seconds[edge->is_f32_sum][produced][needed] * edge->scale;
             alone[a * minor + b] = cost;
             if (isfinite(cost) && cost > most) most = cost;
         }
@@ -137,17 +137,17 @@ static void open_group(Folder *self, Group *group, const ShardingGraphEdge *edge
 
 /* Edges with equal signatures, between nodes of equal colors one round ago, share a group. */
 static AmStatus find_groups(Folder *self, AmError *error) {
-    const ShardingGraph *model = self->model;
+    const ShardingGraph *graph = self->graph;
     ShardingGraphFold *fold = self->fold;
     NumberTable groups, pairs;
-    int32_t edges = model->edge_count;
+    int32_t edges = graph->edge_count;
     fold->groups = ARENA_ARRAY(self->arena, Group, edges + 1);
     fold->pairs = ARENA_ARRAY(self->arena, Pair, edges + 1);
     if (!number_table_open(&groups, self->arena, edges + 1) ||
         !number_table_open(&pairs, self->arena, edges + 1))
         return am_fail_memory(error, edges);
     for (int32_t e = 0; e < edges && !self->arena->failed; e++) {
-        const ShardingGraphEdge *edge = &model->edges[e];
+        const ShardingGraphEdge *edge = &graph->edges[e];
         uint64_t key = hash_combine(hash_combine(self->signature[e], self->former[edge->producer]),
                                     self->former[edge->reader]);
         int32_t before = groups.count, group = self->group_of[e] = number_table_find(&groups, key);
@@ -178,27 +178,27 @@ static AmStatus find_groups(Folder *self, AmError *error) {
 
 /* Finds the groups incident to each class, from one of its nodes, since all are equal. */
 static AmStatus find_incidences(Folder *self, AmError *error) {
-    const ShardingGraph *model = self->model;
+    const ShardingGraph *graph = self->graph;
     ShardingGraphFold *fold = self->fold;
     int32_t most = 0, most_incidences = 0;
-    int32_t *first = ARENA_ARRAY(self->arena, int32_t, model->node_count + 2);
-    int32_t *touching = ARENA_ARRAY(self->arena, int32_t, 2 * model->edge_count + 1);
+    int32_t *first = ARENA_ARRAY(self->arena, int32_t, graph->node_count + 2);
+    int32_t *touching = ARENA_ARRAY(self->arena, int32_t, 2 * graph->edge_count + 1);
     bool *is_done = ARENA_ARRAY(self->arena, bool, fold->class_count + 1);
-    if (self->arena->failed) return am_fail_memory(error, model->edge_count);
-    for (int32_t e = 0; e < model->edge_count; e++) {
-        first[model->edges[e].producer + 1]++;
-        first[model->edges[e].reader + 1]++;
+    if (self->arena->failed) return am_fail_memory(error, graph->edge_count);
+    for (int32_t e = 0; e < graph->edge_count; e++) {
+        first[graph->edges[e].producer + 1]++;
+        first[graph->edges[e].reader + 1]++;
     }
-    for (int32_t n = 0; n < model->node_count; n++) first[n + 1] += first[n];
-    for (int32_t e = 0; e < model->edge_count; e++) { /* the direction of an edge distinguishes its ends */
-        touching[first[model->edges[e].producer]++] = e;
-        touching[first[model->edges[e].reader]++] = -1 - e;
+    for (int32_t n = 0; n < graph->node_count; n++) first[n + 1] += first[n];
+    for (int32_t e = 0; e < graph->edge_count; e++) { /* the direction of an edge distinguishes its ends */
+        touching[first[graph->edges[e].producer]++] = e;
+        touching[first[graph->edges[e].reader]++] = -1 - e;
     }
-    for (int32_t n = model->node_count; n > 0; n--) first[n] = first[n - 1];
+    for (int32_t n = graph->node_count; n > 0; n--) first[n] = first[n - 1];
     first[0] = 0;
-    fold->incidences = ARENA_ARRAY(self->arena, Incidence, 2 * model->edge_count + 1);
-    if (!fold->incidences) return am_fail_memory(error, model->edge_count);
-    for (int32_t k = 0; k < model->node_count; k++) {
+    fold->incidences = ARENA_ARRAY(self->arena, Incidence, 2 * graph->edge_count + 1);
+    if (!fold->incidences) return am_fail_memory(error, graph->edge_count);
+    for (int32_t k = 0; k < graph->node_count; k++) {
         int32_t n = self->order[k];
         Class *class = &fold->classes[self->class_of[n]];
         if (is_done[self->class_of[n]]) continue;
@@ -229,43 +229,43 @@ static AmStatus find_incidences(Folder *self, AmError *error) {
 
 /* Colors nodes by their kind and by their neighbourhood up to a distance of `rounds` edges. */
 static AmStatus find_colors(Folder *self, int32_t rounds, AmError *error) {
-    const ShardingGraph *model = self->model;
+    const ShardingGraph *graph = self->graph;
     /* Operators by instruction, each before the tensor that it makes. */
-    int32_t keys = 2 * plan_context_count(model->context), next = 0;
+    int32_t keys = 2 * plan_context_count(graph->context), next = 0;
     int32_t *node_of = ARENA_ARRAY(self->arena, int32_t, keys + 1);
     if (!node_of) return am_fail_memory(error, keys);
     for (int32_t k = 0; k < keys; k++) node_of[k] = -1;
-    for (int32_t n = 0; n < model->node_count; n++)
-        node_of[2 * model->nodes[n].instruction + model->nodes[n].is_tensor] = n;
+    for (int32_t n = 0; n < graph->node_count; n++)
+        node_of[2 * graph->nodes[n].instruction + graph->nodes[n].is_tensor] = n;
     for (int32_t k = 0; k < keys; k++) {
         if (node_of[k] < 0) continue;
         self->place[node_of[k]] = next;
         self->order[next++] = node_of[k];
     }
-    for (int32_t n = 0; n < model->node_count; n++) {
-        const ShardingGraphNode *node = &model->nodes[n];
+    for (int32_t n = 0; n < graph->node_count; n++) {
+        const ShardingGraphNode *node = &graph->nodes[n];
         const int32_t parts[] = {node->label_count, node->is_tensor};
         self->color[n] = hash_bytes(parts, sizeof parts, 0);
         if (node->seconds)
             self->color[n] =
                 hash_bytes(node->seconds, sizeof(float) * (size_t)node->label_count, self->color[n]);
     }
-    for (int32_t e = 0; e < model->edge_count; e++) {
-        const ShardingGraphEdge *edge = &model->edges[e];
+    for (int32_t e = 0; e < graph->edge_count; e++) {
+        const ShardingGraphEdge *edge = &graph->edges[e];
         const float parts[] = {edge->scale, edge->share};
         uint64_t hash = hash_bytes(parts, sizeof parts, edge->is_f32_sum + 2u * is_transposed(self, edge));
-        hash = hash_bytes(edge->produced_states, (size_t)model->nodes[edge->producer].label_count, hash);
+        hash = hash_bytes(edge->produced_states, (size_t)graph->nodes[edge->producer].label_count, hash);
         self->signature[e] =
-            hash_bytes(edge->needed_states, (size_t)model->nodes[edge->reader].label_count, hash);
+            hash_bytes(edge->needed_states, (size_t)graph->nodes[edge->reader].label_count, hash);
     }
     for (int32_t round = 0; round < rounds; round++) refine_colors(self);
     return AM_OK;
 }
 
-static AmStatus folder_open(Folder *self, Arena *arena, const ShardingGraph *model, AmError *error) {
-    int32_t nodes = model->node_count + 1, edges = model->edge_count + 1;
+static AmStatus folder_open(Folder *self, Arena *arena, const ShardingGraph *graph, AmError *error) {
+    int32_t nodes = graph->node_count + 1, edges = graph->edge_count + 1;
     *self = (Folder){.arena = arena,
-                     .model = model,
+                     .graph = graph,
                      .fold = ARENA_ARRAY(arena, ShardingGraphFold, 1),
                      .order = ARENA_ARRAY(arena, int32_t, nodes),
                      .place = ARENA_ARRAY(arena, int32_t, nodes),
@@ -279,15 +279,15 @@ static AmStatus folder_open(Folder *self, Arena *arena, const ShardingGraph *mod
     return arena->failed ? am_fail_memory(error, (int64_t)nodes + edges) : AM_OK;
 }
 
-AmStatus sharding_graph_fold(ShardingGraphFold **fold, Arena *arena, const ShardingGraph *model,
+AmStatus sharding_graph_fold(ShardingGraphFold **fold, Arena *arena, const ShardingGraph *graph,
                              AmError *error) {
     Folder self;
-    TRY(folder_open(&self, arena, model, error));
+    TRY(folder_open(&self, arena, graph, error));
     TRY(find_colors(&self, FOLD_ROUNDS, error));
     TRY(find_classes(&self, error));
     TRY(find_groups(&self, error));
     TRY(find_incidences(&self, error));
-    self.fold->model = model;
+    self.fold->graph = graph;
     self.fold->class_of = self.class_of;
     self.fold->group_of = self.group_of;
     self.fold->pair_of = self.pair_of;
@@ -295,13 +295,13 @@ AmStatus sharding_graph_fold(ShardingGraphFold **fold, Arena *arena, const Shard
     return AM_OK;
 }
 
-AmStatus sharding_graph_kinds(int32_t **kinds, int32_t *kind_count, Arena *arena, const ShardingGraph *model,
+AmStatus sharding_graph_kinds(int32_t **kinds, int32_t *kind_count, Arena *arena, const ShardingGraph *graph,
                               const uint64_t *looks, int32_t rounds, AmError *error) {
     Folder self;
-    TRY(folder_open(&self, arena, model, error));
+    TRY(folder_open(&self, arena, graph, error));
     TRY(find_colors(&self, rounds, error));
-    for (int32_t n = 0; n < model->node_count; n++)
-        self.color[n] = hash_combine(self.color[n], looks[model->nodes[n].instruction]);
+    for (int32_t n = 0; n < graph->node_count; n++)
+        self.color[n] = hash_combine(self.color[n], looks[graph->nodes[n].instruction]);
     TRY(find_classes(&self, error));
     *kinds = self.class_of;
     *kind_count = self.fold->class_count;

@@ -62,7 +62,7 @@ typedef struct Sharing {
 } Sharing;
 
 struct ShardingGraphFold {
-    const ShardingGraph *model;
+    const ShardingGraph *graph;
     const int32_t *class_of, *group_of; /* [node], [edge] */
     const int32_t *pair_of;             /* [edge] */
     const StopSignal *stop;             /* or NULL */

@@ -35,7 +35,7 @@ typedef struct PatchTable {
 typedef struct Patcher {
     Arena *arena;
     ShardingGraphFold *fold;
-    const ShardingGraph *model;
+    const ShardingGraph *graph;
     const ShardingGraphWeights *weights;
     const int32_t *before;                    /* [node]: labels of the plan */
     int32_t *labels;                          /* [node]: those now */
@@ -67,10 +67,10 @@ static bool table_fill(PatchTable *table, Arena *arena, int32_t keys, int32_t co
 }
 
 static int32_t producer_of(const Patcher *self, int32_t edge) {
-    return self->model->edges[edge].producer;
+    return self->graph->edges[edge].producer;
 }
 static int32_t receiver(const Patcher *self, int32_t edge) {
-    return self->model->edges[edge].reader;
+    return self->graph->edges[edge].reader;
 }
 static int32_t class_of(const Patcher *self, int32_t node) {
     return self->fold->class_of[node];
@@ -79,7 +79,7 @@ static int32_t class_of(const Patcher *self, int32_t node) {
 /* ---- costs ---- */
 
 static double edge_seconds(const Patcher *self, int32_t e) {
-    const ShardingGraphEdge *edge = &self->model->edges[e];
+    const ShardingGraphEdge *edge = &self->graph->edges[e];
     const Group *group = &self->fold->groups[self->fold->group_of[e]];
     int32_t first = self->labels[group->is_transposed ? edge->reader : edge->producer];
     int32_t second = self->labels[group->is_transposed ? edge->producer : edge->reader];
@@ -90,13 +90,13 @@ static double edge_seconds(const Patcher *self, int32_t e) {
 /* Returns the seconds of resharding the result or stored value of a node; once for each state, also if
  * several readers need it. */
 static double reshard_of(const Patcher *self, int32_t node) {
-    const ShardingGraph *model = self->model;
+    const ShardingGraph *graph = self->graph;
     uint64_t paid = 0;
     double seconds = 0;
     for (int32_t k = self->by_producer.first[node]; k < self->by_producer.first[node + 1]; k++) {
-        const ShardingGraphEdge *edge = &model->edges[self->by_producer.items[k]];
+        const ShardingGraphEdge *edge = &graph->edges[self->by_producer.items[k]];
         ReshardState needed = edge->needed_states[self->labels[edge->reader]];
-        if (model->nodes[node].is_tensor && (needed == RESHARD_ANY || paid >> needed & 1)) continue;
+        if (graph->nodes[node].is_tensor && (needed == RESHARD_ANY || paid >> needed & 1)) continue;
         if (needed != RESHARD_ANY) paid |= (uint64_t)1 << needed;
         seconds += edge_seconds(self, self->by_producer.items[k]);
     }
@@ -104,7 +104,7 @@ static double reshard_of(const Patcher *self, int32_t node) {
 }
 
 static double computing_of(const Patcher *self, int32_t node) {
-    const float *seconds = self->model->nodes[node].seconds;
+    const float *seconds = self->graph->nodes[node].seconds;
     return seconds ? self->weights->compute * seconds[self->labels[node]] : 0;
 }
 
@@ -168,7 +168,7 @@ static void enqueue(Patcher *self, int32_t node) {
 
 /* Queues all readers of the class, all producers of its operands, and the other readers of those. */
 static void enqueue_neighbours(Patcher *self, int32_t c) {
-    const ShardingGraphEdge *edges = self->model->edges;
+    const ShardingGraphEdge *edges = self->graph->edges;
     for (int32_t k = self->alike.first[c]; k < self->alike.first[c + 1]; k++) {
         int32_t node = self->alike.items[k];
         for (int32_t e = self->by_producer.first[node]; e < self->by_producer.first[node + 1]; e++)
@@ -279,11 +279,11 @@ static int compare_gains(const void *a, const void *b) {
 
 /* Lists for each class the nodes whose `reshard` depends on its label, each once. */
 static bool list_touched(Patcher *self) {
-    const ShardingGraph *model = self->model;
+    const ShardingGraph *graph = self->graph;
     PatchTable *touched = &self->touched;
     int32_t count = 0, classes = self->fold->class_count;
     touched->first = ARENA_ARRAY(self->arena, int32_t, classes + 1);
-    touched->items = ARENA_ARRAY(self->arena, int32_t, model->node_count + model->edge_count + 1);
+    touched->items = ARENA_ARRAY(self->arena, int32_t, graph->node_count + graph->edge_count + 1);
     if (self->arena->failed) return false;
     for (int32_t c = 0; c < classes; c++) {
         self->stamp++;
@@ -292,7 +292,7 @@ static bool list_touched(Patcher *self) {
             if (self->stamps[node] != self->stamp) touched->items[count++] = node;
             self->stamps[node] = self->stamp;
             for (int32_t e = self->by_reader.first[node]; e < self->by_reader.first[node + 1]; e++) {
-                int32_t source = model->edges[self->by_reader.items[e]].producer;
+                int32_t source = graph->edges[self->by_reader.items[e]].producer;
                 if (self->stamps[source] != self->stamp) touched->items[count++] = source;
                 self->stamps[source] = self->stamp;
             }
@@ -310,7 +310,7 @@ static uint64_t reshard_key(const Patcher *self, int32_t node) {
     uint64_t key = hash_combine((uint64_t)class_of[node], 0);
     bool is_uniform = self->is_uniform[class_of[node]];
     for (int32_t k = self->by_producer.first[node]; k < self->by_producer.first[node + 1]; k++) {
-        int32_t e = self->by_producer.items[k], reader = class_of[self->model->edges[e].reader];
+        int32_t e = self->by_producer.items[k], reader = class_of[self->graph->edges[e].reader];
         key = hash_combine(key, (uint64_t)self->fold->group_of[e] << 32 | (uint64_t)reader);
         is_uniform &= self->is_uniform[reader];
     }
@@ -320,7 +320,7 @@ static uint64_t reshard_key(const Patcher *self, int32_t node) {
 /* Finds the twins: nodes of one class whose edges are of the same groups, to the same classes, in the same
  * order, as in equal layers. */
 static bool find_twins(Patcher *self) {
-    int32_t nodes = self->model->node_count;
+    int32_t nodes = self->graph->node_count;
     int32_t *first = ARENA_ARRAY(self->arena, int32_t, nodes + 1);
     NumberTable numbers;
     if (!first || !number_table_open(&numbers, self->arena, nodes + 1)) return false;
@@ -334,11 +334,11 @@ static bool find_twins(Patcher *self) {
 
 static AmStatus open_patcher(Patcher *self, Arena *arena, ShardingGraphFold *fold, const int32_t *labels,
                              const ShardingGraphWeights *weights, AmError *error) {
-    const ShardingGraph *model = fold->model;
-    int32_t nodes = model->node_count, classes = fold->class_count;
+    const ShardingGraph *graph = fold->graph;
+    int32_t nodes = graph->node_count, classes = fold->class_count;
     *self = (Patcher){.arena = arena,
                       .fold = fold,
-                      .model = model,
+                      .graph = graph,
                       .weights = weights,
                       .before = labels,
                       .labels = ARENA_ARRAY(arena, int32_t, nodes + 1),
@@ -352,8 +352,8 @@ static AmStatus open_patcher(Patcher *self, Arena *arena, ShardingGraphFold *fol
                       .changed = ARENA_ARRAY(arena, int32_t, classes + 1),
                       .is_changed = ARENA_ARRAY(arena, bool, classes + 1)};
     if (arena->failed ||
-        !table_fill(&self->by_producer, arena, nodes, model->edge_count, producer_of, self) ||
-        !table_fill(&self->by_reader, arena, nodes, model->edge_count, receiver, self) ||
+        !table_fill(&self->by_producer, arena, nodes, graph->edge_count, producer_of, self) ||
+        !table_fill(&self->by_reader, arena, nodes, graph->edge_count, receiver, self) ||
         !table_fill(&self->alike, arena, classes, nodes, class_of, self) || !list_touched(self))
         return am_fail_memory(error, nodes);
     memcpy(self->labels, labels, sizeof *labels * (size_t)nodes);
@@ -387,7 +387,7 @@ AmStatus sharding_graph_patches(ShardingGraphChange **patches, int32_t *count, A
     *patches = ARENA_ARRAY(arena, ShardingGraphChange, MOST_SEEDS * SEED_LABELS);
     *count = 0;
     if (!*patches) return am_fail_memory(error, MOST_SEEDS);
-    for (int32_t n = 0; n < fold->model->node_count; n++) whole += self.reshard[n] + computing_of(&self, n);
+    for (int32_t n = 0; n < fold->graph->node_count; n++) whole += self.reshard[n] + computing_of(&self, n);
     for (int32_t k = 0; k < seed_count && k < MOST_SEEDS && seeds[k].near > LEAST_SLACK * whole; k++) {
         if (fold->stop && stop_wanted(fold->stop)) break;
         if (self.is_uniform[seeds[k].class])

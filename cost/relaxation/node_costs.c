@@ -246,37 +246,37 @@ static double label_seconds(const ShardingGraphComputing *self, int32_t i, int32
 }
 
 AmStatus sharding_graph_set_seconds(const ShardingGraphComputing *self, Arena *arena, AmError *error) {
-    const ShardingGraph *model = self->model;
-    double *launches = ARENA_ARRAY(arena, double, model->node_count + 1);
+    const ShardingGraph *graph = self->graph;
+    double *launches = ARENA_ARRAY(arena, double, graph->node_count + 1);
     const double *width = find_widths(self, arena);
-    if (arena->failed) return am_fail_memory(error, model->context->split_options->count);
+    if (arena->failed) return am_fail_memory(error, graph->context->split_options->count);
     /* Launches that no label saves, at the operator for which they are counted, or, if that is made where it
      * is used, at one for which it is made. */
-    const SplitOptions *split_options = model->context->split_options;
+    const SplitOptions *split_options = graph->context->split_options;
     for (int32_t i = 0; i < split_options->count; i++) {
         int32_t at = i;
         if (self->fusion_groups->launches[i] == 0) continue;
-        while (at >= 0 && model->context->rules->on_demand[at]) at = split_options->user[at];
+        while (at >= 0 && graph->context->rules->on_demand[at]) at = split_options->user[at];
         if (at < 0 || self->parts[at].operator_node < 0) continue;
-        ShardingGraphNode *node = &model->nodes[self->parts[at].operator_node];
+        ShardingGraphNode *node = &graph->nodes[self->parts[at].operator_node];
         double added = self->fusion_groups->launches[i] * self->times[i];
         launches[self->parts[at].operator_node] += added;
-        if (at == i && ir_instruction(model->context->canonical, i)->opcode != IR_IOTA)
+        if (at == i && ir_instruction(graph->context->canonical, i)->opcode != IR_IOTA)
             node->launches += added;
     }
-    for (int32_t n = 0; n < model->node_count; n++) {
-        ShardingGraphNode *node = &model->nodes[n];
+    for (int32_t n = 0; n < graph->node_count; n++) {
+        ShardingGraphNode *node = &graph->nodes[n];
         int32_t i = node->instruction;
         Kind kind = node->is_tensor ? NO_KIND : kind_of(self, i);
         if (kind == NO_KIND && launches[n] == 0) continue;
         float *seconds = ARENA_ARRAY(arena, float, node->label_count);
         if (!seconds) return am_fail_memory(error, node->label_count);
-        double size = kind == PRODUCT ? ir_instruction_flops(model->context->canonical, i, arena)
+        double size = kind == PRODUCT ? ir_instruction_flops(graph->context->canonical, i, arena)
                       : kind == FUSED ? width[self->fusion_groups->group[i]]
                                       : 0;
         double launching = launches[n] * self->type->kernel_launch_seconds;
         AttentionWork attention;
-        if (kind == ATTENTION) attention_work_unsharded(&attention, model->context->canonical, i);
+        if (kind == ATTENTION) attention_work_unsharded(&attention, graph->context->canonical, i);
         for (int32_t label = 0; label < node->label_count; label++)
             seconds[label] =
                 (float)(label_seconds(self, i, label, kind, size, &attention) * self->times[i] + launching);

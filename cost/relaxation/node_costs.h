@@ -1,6 +1,5 @@
-/* Computing costs of the labels of a sharding graph's operators (cost/relaxation/sharding_graph.h has the
- * model).
- */
+/* Seconds of computing for the labels of a sharding graph's operators. sharding_graph.h lists the kinds of
+ * operators and the cost of each. */
 #ifndef COST_RELAXATION_NODE_COSTS_H
 #define COST_RELAXATION_NODE_COSTS_H
 
@@ -9,9 +8,9 @@
 #include "cost/relaxation/graph_parts.h"
 
 typedef struct ShardingGraphComputing {
-    const ShardingGraph *model;     /* with all its nodes */
-    const PlanContext *context;     /* of the model */
-    const ReshardCosts *reshards;   /* of the model */
+    const ShardingGraph *graph;     /* with all its nodes */
+    const PlanContext *context;     /* of the graph */
+    const ReshardCosts *reshards;   /* of the graph */
     const ShardingGraphPart *parts; /* [instruction] */
     const double *times;            /* [instruction]: runs in a step */
     const FusionGroups *fusion_groups;

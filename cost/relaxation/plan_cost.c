@@ -24,12 +24,12 @@ enum { KIND_ROUNDS = 3, NEIGHBOURHOOD = 1, MOST_USES = 6 };
 
 /* Returns the index of the option that an assignment chooses for instruction i on an axis; -1 for a split
  * outside the options, which no plan can request. */
-static int32_t find_option(const ShardingGraph *model, const Assignment *assignment, int32_t i,
+static int32_t find_option(const ShardingGraph *graph, const Assignment *assignment, int32_t i,
                            int32_t axis) {
-    const ShardingGraphPart *part = &model->parts->parts[i];
-    const SplitOptions *split_options = model->context->split_options;
-    if (axis >= model->reshards->axis_count) return 0;
-    int32_t mesh_axis = model->reshards->axes[axis];
+    const ShardingGraphPart *part = &graph->parts->parts[i];
+    const SplitOptions *split_options = graph->context->split_options;
+    if (axis >= graph->reshards->axis_count) return 0;
+    int32_t mesh_axis = graph->reshards->axes[axis];
     int8_t factor = assignment->factor[(size_t)i * MESH_MAX_AXES + (size_t)mesh_axis];
     uint8_t partial = 0;
     const int32_t *operands = &split_options->operands[split_options->first_operand[i]];
@@ -44,53 +44,53 @@ static int32_t find_option(const ShardingGraph *model, const Assignment *assignm
 
 /* Looks up the label of instruction i. `*is_listed` is false for a split outside the options; the
  * label is then that of a replicated instruction. */
-static int32_t find_label_of_list(const ShardingGraph *model, const Assignment *assignment, int32_t i,
+static int32_t find_label_of_list(const ShardingGraph *graph, const Assignment *assignment, int32_t i,
                                   bool *is_listed) {
-    int32_t major = find_option(model, assignment, i, 0), minor = find_option(model, assignment, i, 1);
+    int32_t major = find_option(graph, assignment, i, 0), minor = find_option(graph, assignment, i, 1);
     *is_listed = major >= 0 && minor >= 0;
-    return (major < 0 ? 0 : major) * model->parts->parts[i].option_count[1] + (minor < 0 ? 0 : minor);
+    return (major < 0 ? 0 : major) * graph->parts->parts[i].option_count[1] + (minor < 0 ? 0 : minor);
 }
 
-static int32_t find_label(const ShardingGraph *model, const Assignment *assignment, int32_t i) {
+static int32_t find_label(const ShardingGraph *graph, const Assignment *assignment, int32_t i) {
     bool is_listed;
-    return find_label_of_list(model, assignment, i, &is_listed);
+    return find_label_of_list(graph, assignment, i, &is_listed);
 }
 
 /* Returns the state in which i's result is kept for its readers. */
-static ReshardState kept_state(const ShardingGraph *model, const Assignment *assignment, int32_t i) {
+static ReshardState kept_state(const ShardingGraph *graph, const Assignment *assignment, int32_t i) {
     SbpState state = assignment->stored[i];
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++)
         if (assignment->deferred[i] >> axis & 1) sbp_set(&state, axis, sbp_partial(SBP_ADD));
-    return reshard_state_of(model->reshards, state);
+    return reshard_state_of(graph->reshards, state);
 }
 
 /* Returns the state in which the reader of a use needs the value. */
-static ReshardState needed_state(const ShardingGraph *model, const Assignment *assignment,
+static ReshardState needed_state(const ShardingGraph *graph, const Assignment *assignment,
                                  const ShardingGraphUse *use) {
-    const ShardingGraphNode *reader = &model->nodes[use->reader];
-    if (reader->is_tensor) return kept_state(model, assignment, reader->instruction);
-    return use->needed_states[find_label(model, assignment, reader->instruction)];
+    const ShardingGraphNode *reader = &graph->nodes[use->reader];
+    if (reader->is_tensor) return kept_state(graph, assignment, reader->instruction);
+    return use->needed_states[find_label(graph, assignment, reader->instruction)];
 }
 
 /* Returns the number of shards in a state. */
-static double ways_of(const ShardingGraph *model, ReshardState state) {
+static double ways_of(const ShardingGraph *graph, ReshardState state) {
     double ways = 1;
-    for (int32_t axis = 0; axis < model->reshards->axis_count && state != RESHARD_ANY; axis++)
-        if (reshard_axis_state(state, axis) >= 2) ways *= model->reshards->sizes[axis];
+    for (int32_t axis = 0; axis < graph->reshards->axis_count && state != RESHARD_ANY; axis++)
+        if (reshard_axis_state(state, axis) >= 2) ways *= graph->reshards->sizes[axis];
     return ways;
 }
 
-static IrPhase phase_of(const ShardingGraph *model, int32_t i) {
-    return model->context->roles->phases[i];
+static IrPhase phase_of(const ShardingGraph *graph, int32_t i) {
+    return graph->context->roles->phases[i];
 }
 
 /* Returns the purpose for which a reader takes the result of instruction i. A parameter takes the result that
  * updates it. */
-static ShardingGraphPurpose purpose_of(const ShardingGraph *model, int32_t i, int32_t reader) {
-    bool is_update = phase_of(model, i) == IR_PHASE_OPTIMIZER ||
-                     phase_of(model, reader) == IR_PHASE_OPTIMIZER || model->parts->kept_bytes[reader] > 0;
+static ShardingGraphPurpose purpose_of(const ShardingGraph *graph, int32_t i, int32_t reader) {
+    bool is_update = phase_of(graph, i) == IR_PHASE_OPTIMIZER ||
+                     phase_of(graph, reader) == IR_PHASE_OPTIMIZER || graph->parts->kept_bytes[reader] > 0;
     if (is_update) return SHARDING_GRAPH_UPDATES;
-    return model->parts->parts[i].operator_node >= 0 ? SHARDING_GRAPH_VALUES : SHARDING_GRAPH_WEIGHTS;
+    return graph->parts->parts[i].operator_node >= 0 ? SHARDING_GRAPH_VALUES : SHARDING_GRAPH_WEIGHTS;
 }
 
 /* A tensor that is resharded, `times` times in all `runs` of a loop. */
@@ -101,12 +101,12 @@ typedef struct Moved {
 
 /* Adds the traffic of resharding a tensor between two states; returns the seconds of one time. `bytes`: of
  * all its runs. */
-static double add_reshard(ShardingGraphCost *cost, const ShardingGraph *model, ReshardState from,
+static double add_reshard(ShardingGraphCost *cost, const ShardingGraph *graph, ReshardState from,
                           ReshardState to, double bytes, bool is_f32_sum, const Moved *of) {
-    float per_byte = model->reshards->seconds[is_f32_sum][from][to];
+    float per_byte = graph->reshards->seconds[is_f32_sum][from][to];
     double seconds = bytes > 0 && isfinite(per_byte) ? per_byte * bytes : 0;
     bool changes[RESHARD_AXES] = {false};
-    int32_t changed = 0, axes = model->reshards->axis_count;
+    int32_t changed = 0, axes = graph->reshards->axis_count;
     if (seconds <= 0 || from == RESHARD_ANY || to == RESHARD_ANY) return seconds;
     for (int32_t axis = 0; axis < axes; axis++) {
         changes[axis] = reshard_axis_state(from, axis) != reshard_axis_state(to, axis);
@@ -121,121 +121,121 @@ static double add_reshard(ShardingGraphCost *cost, const ShardingGraph *model, R
 }
 
 /* Adds the cost of instruction i, and of resharding its result for all that use it, `times` times. */
-static void add_instruction(ShardingGraphCost *cost, const ShardingGraph *model, const Assignment *assignment,
+static void add_instruction(ShardingGraphCost *cost, const ShardingGraph *graph, const Assignment *assignment,
                             int32_t i, double times, const ShardingGraphUse *uses, int32_t use_count) {
-    const ShardingGraphParts *parts = model->parts;
+    const ShardingGraphParts *parts = graph->parts;
     const ShardingGraphPart *part = &parts->parts[i];
-    double bytes = model->context->split_options->array_bytes[i], runs = parts->times[i];
-    int32_t layers = ir_layers_of(model->context->canonical, i);
-    ReshardState kept = kept_state(model, assignment, i);
+    double bytes = graph->context->split_options->array_bytes[i], runs = parts->times[i];
+    int32_t layers = ir_layers_of(graph->context->canonical, i);
+    ReshardState kept = kept_state(graph, assignment, i);
     uint64_t paid = 0; /* states (bits) that it is resharded to */
     double moved = 0;
     bool is_saved = false;
     if (part->operator_node >= 0) {
-        const ShardingGraphNode *node = &model->nodes[part->operator_node];
-        int32_t reader = use_count > 0 ? model->nodes[uses[0].reader].instruction : i;
+        const ShardingGraphNode *node = &graph->nodes[part->operator_node];
+        int32_t reader = use_count > 0 ? graph->nodes[uses[0].reader].instruction : i;
         bool is_listed;
-        int32_t label = find_label_of_list(model, assignment, i, &is_listed);
+        int32_t label = find_label_of_list(graph, assignment, i, &is_listed);
         if (node->seconds && is_listed) cost->compute_seconds += times * (double)node->seconds[label];
-        const Moved of = {runs, times, purpose_of(model, i, reader)};
-        moved += add_reshard(cost, model, part->operator_states[label], kept, bytes * runs,
+        const Moved of = {runs, times, purpose_of(graph, i, reader)};
+        moved += add_reshard(cost, graph, part->operator_states[label], kept, bytes * runs,
                              parts->is_f32_sum[i], &of);
     }
     for (int32_t u = 0; u < use_count; u++) {
-        int32_t reader = model->nodes[uses[u].reader].instruction;
-        ReshardState needed = needed_state(model, assignment, &uses[u]);
-        is_saved |= phase_of(model, reader) == IR_PHASE_BACKWARD;
+        int32_t reader = graph->nodes[uses[u].reader].instruction;
+        ReshardState needed = needed_state(graph, assignment, &uses[u]);
+        is_saved |= phase_of(graph, reader) == IR_PHASE_BACKWARD;
         if (needed == RESHARD_ANY || kept == RESHARD_ANY || paid >> needed & 1) continue;
         paid |= (uint64_t)1 << needed;
-        const Moved of = {runs, times, purpose_of(model, i, reader)};
-        moved += add_reshard(cost, model, kept, needed, bytes * uses[u].times, false, &of);
+        const Moved of = {runs, times, purpose_of(graph, i, reader)};
+        moved += add_reshard(cost, graph, kept, needed, bytes * uses[u].times, false, &of);
     }
     cost->communication_seconds += times * moved;
-    double own_bytes = bytes / ways_of(model, kept);
+    double own_bytes = bytes / ways_of(graph, kept);
     bool is_kept = !assignment->stage->offloads_optimizer || !parts->is_optimizer[i];
-    if (is_kept) cost->kept_bytes += times * parts->kept_bytes[i] / ways_of(model, kept);
+    if (is_kept) cost->kept_bytes += times * parts->kept_bytes[i] / ways_of(graph, kept);
     cost->widest_bytes = fmax(cost->widest_bytes, own_bytes);
-    if (is_saved && phase_of(model, i) == IR_PHASE_FORWARD) cost->saved_bytes += times * layers * own_bytes;
+    if (is_saved && phase_of(graph, i) == IR_PHASE_FORWARD) cost->saved_bytes += times * layers * own_bytes;
 }
 
-ShardingGraphCost sharding_graph_cost(const ShardingGraph *model, const Assignment *assignment) {
-    const SplitOptions *split_options = model->context->split_options;
+ShardingGraphCost sharding_graph_cost(const ShardingGraph *graph, const Assignment *assignment) {
+    const SplitOptions *split_options = graph->context->split_options;
     ShardingGraphCost cost = {0};
     for (int32_t n = 0; n < split_options->decided_count; n++) {
-        int32_t i = split_options->decided[n], first = model->parts->first_use[i];
-        add_instruction(&cost, model, assignment, i, 1, &model->parts->uses[first],
-                        model->parts->first_use[i + 1] - first);
+        int32_t i = split_options->decided[n], first = graph->parts->first_use[i];
+        add_instruction(&cost, graph, assignment, i, 1, &graph->parts->uses[first],
+                        graph->parts->first_use[i + 1] - first);
     }
     return cost;
 }
 
 /* Returns the label of the state in which the assignment keeps the tensor, or any. */
-static int32_t find_kept(const ShardingGraph *model, const Assignment *assignment, int32_t node) {
-    int32_t i = model->nodes[node].instruction, any = 0;
-    const ReshardState *states = model->parts->parts[i].produced_states;
-    ReshardState kept = kept_state(model, assignment, i);
-    for (int32_t label = 0; label < model->nodes[node].label_count; label++) {
+static int32_t find_kept(const ShardingGraph *graph, const Assignment *assignment, int32_t node) {
+    int32_t i = graph->nodes[node].instruction, any = 0;
+    const ReshardState *states = graph->parts->parts[i].produced_states;
+    ReshardState kept = kept_state(graph, assignment, i);
+    for (int32_t label = 0; label < graph->nodes[node].label_count; label++) {
         if (states[label] == kept) return label;
         if (states[label] == RESHARD_ANY) any = label;
     }
     return any;
 }
 
-AmStatus sharding_graph_labels(int32_t **labels, Arena *arena, const ShardingGraph *model,
+AmStatus sharding_graph_labels(int32_t **labels, Arena *arena, const ShardingGraph *graph,
                                const Assignment *assignment, AmError *error) {
-    *labels = ARENA_ARRAY(arena, int32_t, model->node_count + 1);
-    if (!*labels) return am_fail_memory(error, model->node_count);
-    for (int32_t n = 0; n < model->node_count; n++)
-        (*labels)[n] = model->nodes[n].is_tensor ? find_kept(model, assignment, n)
-                                                 : find_label(model, assignment, model->nodes[n].instruction);
+    *labels = ARENA_ARRAY(arena, int32_t, graph->node_count + 1);
+    if (!*labels) return am_fail_memory(error, graph->node_count);
+    for (int32_t n = 0; n < graph->node_count; n++)
+        (*labels)[n] = graph->nodes[n].is_tensor ? find_kept(graph, assignment, n)
+                                                 : find_label(graph, assignment, graph->nodes[n].instruction);
     return AM_OK;
 }
 
-bool sharding_graph_label_factors(const ShardingGraph *model, int32_t node, int32_t label,
+bool sharding_graph_label_factors(const ShardingGraph *graph, int32_t node, int32_t label,
                                   int32_t factors[MESH_MAX_AXES]) {
-    const ShardingGraphPart *part = &model->parts->parts[model->nodes[node].instruction];
+    const ShardingGraphPart *part = &graph->parts->parts[graph->nodes[node].instruction];
     const int32_t places[RESHARD_AXES] = {label / part->option_count[1], label % part->option_count[1]};
     for (int32_t axis = 0; axis < MESH_MAX_AXES; axis++) factors[axis] = -1;
-    for (int32_t axis = 0; axis < model->reshards->axis_count; axis++) {
+    for (int32_t axis = 0; axis < graph->reshards->axis_count; axis++) {
         const ShardingGraphOption *option = &part->options[axis][places[axis]];
         if (option->partial) return false;
-        factors[model->reshards->axes[axis]] = option->factor;
+        factors[graph->reshards->axes[axis]] = option->factor;
     }
     return true;
 }
 
-static bool find_sbp_state(const ShardingGraph *model, ReshardState kept, SbpState *state) {
+static bool find_sbp_state(const ShardingGraph *graph, ReshardState kept, SbpState *state) {
     *state = (SbpState){.axis = {SBP_B}};
     if (kept == RESHARD_ANY) return false;
-    for (int32_t axis = 0; axis < model->reshards->axis_count; axis++) {
+    for (int32_t axis = 0; axis < graph->reshards->axis_count; axis++) {
         Sbp sbp = reshard_axis_sbp(kept, axis);
         if (sbp_is_partial(sbp)) return false;
-        sbp_set(state, model->reshards->axes[axis], sbp);
+        sbp_set(state, graph->reshards->axes[axis], sbp);
     }
     return true;
 }
 
-bool sharding_graph_label_state(const ShardingGraph *model, int32_t node, int32_t label, SbpState *state) {
-    return find_sbp_state(model, model->parts->parts[model->nodes[node].instruction].produced_states[label],
+bool sharding_graph_label_state(const ShardingGraph *graph, int32_t node, int32_t label, SbpState *state) {
+    return find_sbp_state(graph, graph->parts->parts[graph->nodes[node].instruction].produced_states[label],
                           state);
 }
 
-bool sharding_graph_wanted_state(const ShardingGraph *model, const Assignment *assignment, int32_t i,
+bool sharding_graph_wanted_state(const ShardingGraph *graph, const Assignment *assignment, int32_t i,
                                  SbpState *state) {
-    const ShardingGraphPart *part = &model->parts->parts[i];
-    const ShardingGraphUse *use = &model->parts->uses[model->parts->first_use[i]];
+    const ShardingGraphPart *part = &graph->parts->parts[i];
+    const ShardingGraphUse *use = &graph->parts->uses[graph->parts->first_use[i]];
     if (part->operator_node < 0 || part->tensor_node >= 0 || part->readers != 1) return false;
-    ReshardState produced = part->operator_states[find_label(model, assignment, i)];
-    ReshardState kept = kept_state(model, assignment, i), needed = needed_state(model, assignment, use);
+    ReshardState produced = part->operator_states[find_label(graph, assignment, i)];
+    ReshardState kept = kept_state(graph, assignment, i), needed = needed_state(graph, assignment, use);
     if (kept == produced || kept == needed) return false;
-    return find_sbp_state(model, needed, state);
+    return find_sbp_state(graph, needed, state);
 }
 
 /* ---- samples ---- */
 
 struct ShardingGraphSample {
-    const ShardingGraph *model;
-    PlanContext context; /* the model's, but that less of it is decided about */
+    const ShardingGraph *graph;
+    PlanContext context; /* the graph's, with the decisions of the sample alone */
     SplitOptions split_options;
     int32_t *instructions;  /* [count]: one of each kind */
     double *times;          /* [count] */
@@ -270,9 +270,9 @@ static uint64_t choices_signature(const SplitOption *split_options, int32_t coun
 
 /* Hashes the neighbourhood of each instruction with the ties of its dimensions and factors, which
  * determine its decisions. */
-static uint64_t *find_signatures(const ShardingGraph *model, Arena *arena) {
-    const SplitOptions *split_options = model->context->split_options;
-    const Classes *classes = model->context->classes;
+static uint64_t *find_signatures(const ShardingGraph *graph, Arena *arena) {
+    const SplitOptions *split_options = graph->context->split_options;
+    const Classes *classes = graph->context->classes;
     uint64_t *signatures = ARENA_ARRAY(arena, uint64_t, split_options->count + 1);
     for (int32_t i = 0; signatures && i < split_options->count; i++) {
         int32_t dimension = split_options->first_dimension[i], factor = split_options->first_factor[i];
@@ -287,19 +287,19 @@ static uint64_t *find_signatures(const ShardingGraph *model, Arena *arena) {
 
 /* Chooses one instruction for each kind of operators, and of tensors that no operator makes. */
 static AmStatus choose_instructions(ShardingGraphSample *self, Arena *arena, bool *wanted, AmError *error) {
-    const ShardingGraph *model = self->model;
-    const SplitOptions *split_options = model->context->split_options;
+    const ShardingGraph *graph = self->graph;
+    const SplitOptions *split_options = graph->context->split_options;
     int32_t *kinds, kind_count;
-    const uint64_t *signatures = find_signatures(model, arena);
+    const uint64_t *signatures = find_signatures(graph, arena);
     if (!signatures) return am_fail_memory(error, split_options->count);
-    TRY(sharding_graph_kinds(&kinds, &kind_count, arena, model, signatures, KIND_ROUNDS, error));
+    TRY(sharding_graph_kinds(&kinds, &kind_count, arena, graph, signatures, KIND_ROUNDS, error));
     int32_t *place = ARENA_ARRAY(arena, int32_t, kind_count + 1);
     self->instructions = ARENA_ARRAY(arena, int32_t, kind_count + 1);
     self->times = ARENA_ARRAY(arena, double, kind_count + 1);
     if (arena->failed) return am_fail_memory(error, kind_count);
     for (int32_t k = 0; k < kind_count; k++) place[k] = -1;
     for (int32_t n = 0; n < split_options->decided_count; n++) {
-        const ShardingGraphPart *part = &model->parts->parts[split_options->decided[n]];
+        const ShardingGraphPart *part = &graph->parts->parts[split_options->decided[n]];
         int32_t node = part->operator_node >= 0 ? part->operator_node : part->tensor_node;
         if (node < 0) continue;
         if (place[kinds[node]] < 0) {
@@ -310,7 +310,7 @@ static AmStatus choose_instructions(ShardingGraphSample *self, Arena *arena, boo
     }
     for (int32_t k = 0; k < self->count; k++) wanted[self->instructions[k]] = true;
     /* Their uses: of alike readers of a result the first. */
-    const ShardingGraphParts *parts = model->parts;
+    const ShardingGraphParts *parts = graph->parts;
     int32_t most = 0, count = 0, *seen = ARENA_ARRAY(arena, int32_t, kind_count + 1);
     for (int32_t k = 0; k < self->count; k++)
         most += parts->first_use[self->instructions[k] + 1] - parts->first_use[self->instructions[k]];
@@ -323,7 +323,7 @@ static AmStatus choose_instructions(ShardingGraphSample *self, Arena *arena, boo
             const ShardingGraphUse *use = &parts->uses[u];
             if (seen[kinds[use->reader]] == k + 1) continue;
             seen[kinds[use->reader]] = k + 1;
-            wanted[model->nodes[use->reader].instruction] = true;
+            wanted[graph->nodes[use->reader].instruction] = true;
             self->uses[count++] = *use;
         }
         self->first_use[k + 1] = count;
@@ -331,24 +331,24 @@ static AmStatus choose_instructions(ShardingGraphSample *self, Arena *arena, boo
     return AM_OK;
 }
 
-AmStatus sharding_graph_sample(ShardingGraphSample **sample, Arena *arena, const ShardingGraph *model,
+AmStatus sharding_graph_sample(ShardingGraphSample **sample, Arena *arena, const ShardingGraph *graph,
                                AmError *error) {
-    const SplitOptions *split_options = model->context->split_options;
+    const SplitOptions *split_options = graph->context->split_options;
     ShardingGraphSample *self = *sample = ARENA_ARRAY(arena, ShardingGraphSample, 1);
     bool *wanted = ARENA_ARRAY(arena, bool, split_options->count + 1);
     bool *before = ARENA_ARRAY(arena, bool, split_options->count + 1);
     int32_t *decided = ARENA_ARRAY(arena, int32_t, split_options->decided_count + 1);
     if (arena->failed) return am_fail_memory(error, split_options->count);
-    self->model = model;
-    self->context = *model->context;
+    self->graph = graph;
+    self->context = *graph->context;
     self->split_options = *split_options;
     TRY(choose_instructions(self, arena, wanted, error));
     for (int32_t k = 0; k < NEIGHBOURHOOD; k++) add_neighbours(split_options, wanted, before);
     /* Adds all holders of an array that a loop carries, if one of them is wanted: they have one state. */
-    for (int32_t k = 0; k < model->context->rules->loop_count; k++) {
-        wanted[model->context->rules->loops[k].instruction] = true;
-        for (int32_t l = 0; l < model->context->rules->loops[k].leaf_count; l++) {
-            const LoopLeaf *leaf = &model->context->rules->loops[k].leaves[l];
+    for (int32_t k = 0; k < graph->context->rules->loop_count; k++) {
+        wanted[graph->context->rules->loops[k].instruction] = true;
+        for (int32_t l = 0; l < graph->context->rules->loops[k].leaf_count; l++) {
+            const LoopLeaf *leaf = &graph->context->rules->loops[k].leaves[l];
             const int32_t holders[] = {leaf->initial, leaf->next, leaf->in_body, leaf->in_condition,
                                        leaf->afterwards};
             enum { HOLDERS = sizeof holders / sizeof *holders };
@@ -361,7 +361,7 @@ AmStatus sharding_graph_sample(ShardingGraphSample **sample, Arena *arena, const
     int32_t count = 0;
     for (int32_t n = 0; n < split_options->decided_count; n++)
         if (wanted[split_options->decided[n]]) decided[count++] = split_options->decided[n];
-    if (model->context->rules->loop_count == 0 || count <= MOST_OF_LOOPS * split_options->decided_count) {
+    if (graph->context->rules->loop_count == 0 || count <= MOST_OF_LOOPS * split_options->decided_count) {
         self->split_options.decided = decided;
         self->split_options.decided_count = count;
     }
@@ -377,7 +377,7 @@ ShardingGraphCost sharding_graph_sample_cost(const ShardingGraphSample *sample,
                                              const Assignment *assignment) {
     ShardingGraphCost cost = {0};
     for (int32_t k = 0; k < sample->count; k++)
-        add_instruction(&cost, sample->model, assignment, sample->instructions[k], sample->times[k],
+        add_instruction(&cost, sample->graph, assignment, sample->instructions[k], sample->times[k],
                         &sample->uses[sample->first_use[k]], sample->first_use[k + 1] - sample->first_use[k]);
     return cost;
 }

@@ -16,7 +16,7 @@ enum { MOST_OPTIONS = 24 };
 
 typedef struct GraphBuilder {
     Arena *arena;
-    ShardingGraph *model;
+    ShardingGraph *graph;
     const PlanContext *context;
     const IrModule *module;
     const Rules *rules;
@@ -68,10 +68,10 @@ static void list_options(GraphBuilder *self, int32_t i, int32_t axis) {
     ShardingGraphOption options[MOST_OPTIONS];
     int32_t count = 0;
     options[count++] = (ShardingGraphOption){.factor = -1};
-    if (axis < self->model->reshards->axis_count) {
+    if (axis < self->graph->reshards->axis_count) {
         for (int32_t k = split_options->first_factor[i]; k < split_options->first_factor[i + 1]; k++) {
             const SplitOption *choice = &split_options->factors[k];
-            bool may_split = choice->size >= self->model->reshards->sizes[axis] && choice->place <= INT8_MAX;
+            bool may_split = choice->size >= self->graph->reshards->sizes[axis] && choice->place <= INT8_MAX;
             for (int32_t o = 0; o < count; o++) may_split &= options[o].factor != (int8_t)choice->place;
             if (may_split && count < MOST_OPTIONS - SHARDING_GRAPH_MOST_CARRYING)
                 options[count++] = (ShardingGraphOption){.factor = (int8_t)choice->place};
@@ -105,7 +105,7 @@ static const ReshardState *slot_states(GraphBuilder *self, int32_t i, int32_t sl
     ReshardState *states = ARENA_ARRAY(self->arena, ReshardState, count);
     for (int32_t label = 0; !self->arena->failed && label < count; label++) {
         int32_t state = 0;
-        for (int32_t axis = 0; axis < self->model->reshards->axis_count && state != RESHARD_ANY; axis++) {
+        for (int32_t axis = 0; axis < self->graph->reshards->axis_count && state != RESHARD_ANY; axis++) {
             Sbp sbp = slot_sbp(self, i, sharding_graph_option(&self->parts[i], label, axis), slot);
             int32_t d = sbp_is_split(sbp) ? sbp_dimension(sbp) : -1;
             if (d >= 0 && dimensions) d = dimensions[d];
@@ -120,12 +120,12 @@ static const ReshardState *slot_states(GraphBuilder *self, int32_t i, int32_t sl
 /* ---- nodes and edges ---- */
 
 static int32_t add_node(GraphBuilder *self, int32_t i, bool is_tensor, int32_t labels) {
-    ShardingGraph *model = self->model;
-    ARENA_RESERVE(self->arena, model->nodes, model->node_count, self->node_capacity);
+    ShardingGraph *graph = self->graph;
+    ARENA_RESERVE(self->arena, graph->nodes, graph->node_count, self->node_capacity);
     if (self->arena->failed) return 0;
-    model->nodes[model->node_count] =
+    graph->nodes[graph->node_count] =
         (ShardingGraphNode){.instruction = i, .is_tensor = is_tensor, .label_count = labels};
-    return model->node_count++;
+    return graph->node_count++;
 }
 
 static void add_use(GraphBuilder *self, int32_t source, int32_t reader, const ReshardState *needed_states,
@@ -141,10 +141,10 @@ static void add_use(GraphBuilder *self, int32_t source, int32_t reader, const Re
 static void add_edge(GraphBuilder *self, int32_t producer, const ReshardState *produced_states,
                      int32_t reader, const ReshardState *needed_states, double scale, double share,
                      bool is_f32_sum) {
-    ShardingGraph *model = self->model;
-    ARENA_RESERVE(self->arena, model->edges, model->edge_count, self->edge_capacity);
+    ShardingGraph *graph = self->graph;
+    ARENA_RESERVE(self->arena, graph->edges, graph->edge_count, self->edge_capacity);
     if (self->arena->failed) return;
-    model->edges[model->edge_count++] = (ShardingGraphEdge){.producer = producer,
+    graph->edges[graph->edge_count++] = (ShardingGraphEdge){.producer = producer,
                                                             .reader = reader,
                                                             .produced_states = produced_states,
                                                             .needed_states = needed_states,
@@ -155,7 +155,7 @@ static void add_edge(GraphBuilder *self, int32_t producer, const ReshardState *p
 
 /* Adds a node for the states in which i's result may be kept, which are its labels, and returns it. */
 static const ReshardState *add_tensor(GraphBuilder *self, int32_t i) {
-    const ReshardCosts *reshards = self->model->reshards;
+    const ReshardCosts *reshards = self->graph->reshards;
     const IrShape *shape = split_options_array_shape(ir_instruction(self->module, i));
     int32_t ranks = shape->rank < RESHARD_DIMENSIONS ? shape->rank : RESHARD_DIMENSIONS, count = 0;
     bool may_be_partial = false, has_more = shape->rank > ranks;
@@ -278,7 +278,7 @@ static void use_loops(GraphBuilder *self) {
 static bool takes_f32_sum(const GraphBuilder *self, int32_t i, int32_t k, bool *narrow) {
     const ShardingGraphPart *part = &self->parts[i];
     bool is_carried = false;
-    for (int32_t axis = 0; axis < self->model->reshards->axis_count; axis++)
+    for (int32_t axis = 0; axis < self->graph->reshards->axis_count; axis++)
         for (int32_t o = 0; o < part->option_count[axis]; o++)
             is_carried |= part->options[axis][o].partial >> k & 1;
     if (!is_carried) return false;
@@ -355,12 +355,12 @@ static AmStatus set_parts(const GraphBuilder *self, ShardingGraphParts *parts, A
 }
 
 /* Builds the graph with these costs of its edges; type NULL: without seconds of computing. */
-static AmStatus create_graph(ShardingGraph **model, Arena *arena, const PlanContext *context,
+static AmStatus create_graph(ShardingGraph **graph, Arena *arena, const PlanContext *context,
                              const Mesh *mesh, const ReshardCosts *reshards, const ClusterDeviceType *type,
                              AmError *error) {
     int32_t count = context->rules->count;
     GraphBuilder self = {.arena = arena,
-                         .model = ARENA_ARRAY(arena, ShardingGraph, 1),
+                         .graph = ARENA_ARRAY(arena, ShardingGraph, 1),
                          .context = context,
                          .module = context->canonical,
                          .rules = context->rules,
@@ -370,7 +370,7 @@ static AmStatus create_graph(ShardingGraph **model, Arena *arena, const PlanCont
                          .is_f32_sum = ARENA_ARRAY(arena, bool, count + 1)};
     ShardingGraphParts *parts = ARENA_ARRAY(arena, ShardingGraphParts, 1);
     if (arena->failed) return am_fail_memory(error, count);
-    *self.model = (ShardingGraph){.context = context, .mesh = mesh, .reshards = reshards, .parts = parts};
+    *self.graph = (ShardingGraph){.context = context, .mesh = mesh, .reshards = reshards, .parts = parts};
     parts->parts = self.parts;
     for (int32_t i = 0; i < count; i++)
         self.parts[i].operator_node = self.parts[i].tensor_node = SHARDING_GRAPH_NOWHERE;
@@ -390,9 +390,9 @@ static AmStatus create_graph(ShardingGraph **model, Arena *arena, const PlanCont
     use_outputs(&self);
     use_loops(&self);
     if (arena->failed) return am_fail_memory(error, count);
-    const ShardingGraphComputing computing = {.model = self.model,
-                                              .context = self.model->context,
-                                              .reshards = self.model->reshards,
+    const ShardingGraphComputing computing = {.graph = self.graph,
+                                              .context = self.graph->context,
+                                              .reshards = self.graph->reshards,
                                               .parts = self.parts,
                                               .times = self.times,
                                               .fusion_groups = &self.fusion_groups,
@@ -401,43 +401,43 @@ static AmStatus create_graph(ShardingGraph **model, Arena *arena, const PlanCont
     find_f32_sums(&self);
     add_edges(&self);
     if (arena->failed) return am_fail_memory(error, count);
-    *model = self.model;
+    *graph = self.graph;
     return set_parts(&self, parts, error);
 }
 
-AmStatus sharding_graph_create(ShardingGraph **model, Arena *arena, const PlanContext *context,
+AmStatus sharding_graph_create(ShardingGraph **graph, Arena *arena, const PlanContext *context,
                                const Mesh *mesh, const Cluster *cluster, const int32_t *devices,
                                AmError *error) {
     const ClusterDeviceType *type = cluster_device_type(cluster, devices[0]);
     ReshardCosts *reshards;
-    *model = NULL;
+    *graph = NULL;
     for (int32_t d = 1; d < mesh->device_count; d++)
         if (cluster_device_type(cluster, devices[d]) != type) return AM_OK;
     if (type->profile || type->operators || !mesh_has_equal_shares(mesh)) return AM_OK;
     TRY(reshard_costs_create(&reshards, arena, mesh, cluster, devices, RESHARD_ANY_ORDER, error));
-    return reshards ? create_graph(model, arena, context, mesh, reshards, type, error) : AM_OK;
+    return reshards ? create_graph(graph, arena, context, mesh, reshards, type, error) : AM_OK;
 }
 
-AmStatus sharding_graph_create_estimate(ShardingGraph **model, Arena *arena, const PlanContext *context,
+AmStatus sharding_graph_create_estimate(ShardingGraph **graph, Arena *arena, const PlanContext *context,
                                         const Mesh *mesh, const Cluster *cluster, const int32_t *devices,
                                         AmError *error) {
     const ClusterDeviceType *slowest = cluster_device_type(cluster, devices[0]);
     ReshardCosts *reshards;
-    *model = NULL;
+    *graph = NULL;
     for (int32_t d = 0; d < mesh->device_count; d++) {
         const ClusterDeviceType *type = cluster_device_type(cluster, devices[d]);
         if (type->profile || type->operators) return AM_OK;
         if (type->flops_per_second[DTYPE_F32] < slowest->flops_per_second[DTYPE_F32]) slowest = type;
     }
     TRY(reshard_costs_create(&reshards, arena, mesh, cluster, devices, RESHARD_ANY_ORDER, error));
-    return reshards ? create_graph(model, arena, context, mesh, reshards, slowest, error) : AM_OK;
+    return reshards ? create_graph(graph, arena, context, mesh, reshards, slowest, error) : AM_OK;
 }
 
-AmStatus sharding_graph_create_mixed(ShardingGraph **model, Arena *arena, const PlanContext *context,
+AmStatus sharding_graph_create_mixed(ShardingGraph **graph, Arena *arena, const PlanContext *context,
                                      const Mesh *mesh, const Cluster *cluster, const int32_t *devices,
                                      AmError *error) {
     ReshardCosts *reshards;
-    *model = NULL;
+    *graph = NULL;
     TRY(reshard_costs_create(&reshards, arena, mesh, cluster, devices, RESHARD_ANY_SHARES, error));
-    return reshards ? create_graph(model, arena, context, mesh, reshards, NULL, error) : AM_OK;
+    return reshards ? create_graph(graph, arena, context, mesh, reshards, NULL, error) : AM_OK;
 }

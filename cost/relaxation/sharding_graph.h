@@ -1,7 +1,7 @@
 /* The sharding graph: the cost of a one-stage plan as a sum over operators and edges
  * (docs/method.md).
  *
- * The model is a graph. A node is an operator or a tensor. The labels of an operator are the ways
+ * A node is an operator or a tensor. The labels of an operator are the ways
  * to split it: on each mesh axis a factor, replication, or operands that stay partial. A tensor is
  * a node if it is a parameter or has several readers; its labels are the states in which it is
  * kept. A label costs seconds of computing. An edge costs seconds of resharding from the state that
@@ -54,23 +54,23 @@ typedef struct ShardingGraph {
     struct ShardingGraphParts *parts; /* sharding_graph.c's: what plans are looked up with */
 } ShardingGraph;
 
-/* Creates the model of `context` on a mesh of devices of one type; everything lives in the arena. `*model`
+/* Creates the graph of `context` on a mesh of devices of one type; everything lives in the arena. `*graph`
  * NULL: the mesh splits along more than two axes, has unequal shares, devices of several types, or of a type
  * whose operators were measured one by one: then nothing is claimed. */
-AmStatus sharding_graph_create(ShardingGraph **model, Arena *arena, const PlanContext *context,
+AmStatus sharding_graph_create(ShardingGraph **graph, Arena *arena, const PlanContext *context,
                                const Mesh *mesh, const Cluster *cluster, const int32_t *devices,
                                AmError *error);
 
-/* Creates an estimate on a mesh of devices of any types with any shares: the model of equal shares, with the
- * computing seconds of the slowest type. It bounds no plan of unequal shares. `*model` NULL: the mesh splits
+/* Creates an estimate on a mesh of devices of any types with any shares: the graph of equal shares, with the
+ * computing seconds of the slowest type. It bounds no plan of unequal shares. `*graph` NULL: the mesh splits
  * along more than two axes, or operators of a type were measured one by one. */
-AmStatus sharding_graph_create_estimate(ShardingGraph **model, Arena *arena, const PlanContext *context,
+AmStatus sharding_graph_create_estimate(ShardingGraph **graph, Arena *arena, const PlanContext *context,
                                         const Mesh *mesh, const Cluster *cluster, const int32_t *devices,
                                         AmError *error);
 
-/* Creates the model without seconds of computing, on a mesh of devices of any types with any shares. The
- * costs of edges are lower bounds of the mean over the devices. `*model` NULL: more than two axes split. */
-AmStatus sharding_graph_create_mixed(ShardingGraph **model, Arena *arena, const PlanContext *context,
+/* Creates the graph without seconds of computing, on a mesh of devices of any types with any shares. The
+ * costs of edges are lower bounds of the mean over the devices. `*graph` NULL: more than two axes split. */
+AmStatus sharding_graph_create_mixed(ShardingGraph **graph, Arena *arena, const PlanContext *context,
                                      const Mesh *mesh, const Cluster *cluster, const int32_t *devices,
                                      AmError *error);
 
@@ -82,7 +82,7 @@ typedef enum ShardingGraphPurpose {
     SHARDING_GRAPH_PURPOSES
 } ShardingGraphPurpose;
 
-/* Resharding along one axis. Of a tensor resharded along both axes each has half. */
+/* Resharding along one axis. A tensor that is resharded along both axes gives each one half. */
 typedef struct ShardingGraphTraffic {
     double seconds, messages;
 } ShardingGraphTraffic;
@@ -96,32 +96,32 @@ typedef struct ShardingGraphCost {
                                 [RESHARD_AXES]; /* the parts of communication_seconds */
 } ShardingGraphCost;
 
-/* Returns the cost of an assignment on that mesh in the model; resharding is paid once for each tensor and
+/* Returns the cost of an assignment on the graph's mesh; resharding is paid once for each tensor and
  * needed state. */
-ShardingGraphCost sharding_graph_cost(const ShardingGraph *model, const Assignment *assignment);
+ShardingGraphCost sharding_graph_cost(const ShardingGraph *graph, const Assignment *assignment);
 
 /* Computes the label of each node in an assignment: labels [node], in the arena. */
-AmStatus sharding_graph_labels(int32_t **labels, Arena *arena, const ShardingGraph *model,
+AmStatus sharding_graph_labels(int32_t **labels, Arena *arena, const ShardingGraph *graph,
                                const Assignment *assignment, AmError *error);
 /* Computes the factors that a label of an operator splits on the mesh's axes, -1 for none. Returns
  * false if the label has partial operands, which no plan can request. */
-bool sharding_graph_label_factors(const ShardingGraph *model, int32_t node, int32_t label,
+bool sharding_graph_label_factors(const ShardingGraph *graph, int32_t node, int32_t label,
                                   int32_t factors[MESH_MAX_AXES]);
-/* Returns the state in which a label of a tensor keeps it. False: any will do, or it waits for its sum. */
-bool sharding_graph_label_state(const ShardingGraph *model, int32_t node, int32_t label, SbpState *state);
-/* Finds a state: if the only reader of operator i's result reads it in a state reached by way of an
- * intermediate state: computes the intermediate state. Returns false if there is none or it is partial. */
-bool sharding_graph_wanted_state(const ShardingGraph *model, const Assignment *assignment, int32_t i,
+/* Returns the state in which a label of a tensor keeps it. False: it has any state, or it is partial. */
+bool sharding_graph_label_state(const ShardingGraph *graph, int32_t node, int32_t label, SbpState *state);
+/* Finds the intermediate state through which the only reader of operator i's result reshards it. Returns
+ * false without an intermediate state, or if it is partial. */
+bool sharding_graph_wanted_state(const ShardingGraph *graph, const Assignment *assignment, int32_t i,
                                  SbpState *state);
 
-/* A representative sample of the model's instructions: one of each kind with its neighbours,
+/* A representative sample of the instructions: one of each kind with its neighbours,
  * weighted by the number of instructions of the kind. The cost of an assignment of the sample
- * approximates the cost for the model in a fraction of the time; it is not a bound. */
+ * approximates the cost of the module in a fraction of the time; it is not a bound. */
 typedef struct ShardingGraphSample ShardingGraphSample;
-/* Samples the graph, in the arena, which the model's outlives. */
-AmStatus sharding_graph_sample(ShardingGraphSample **sample, Arena *arena, const ShardingGraph *model,
+/* Samples the graph, in the arena. The graph's arena outlives it. */
+AmStatus sharding_graph_sample(ShardingGraphSample **sample, Arena *arena, const ShardingGraph *graph,
                                AmError *error);
-/* Returns the model's context, in which assignments cover the sample alone. */
+/* Returns the graph's context, in which assignments cover the sample alone. */
 const PlanContext *sharding_graph_sample_context(const ShardingGraphSample *sample);
 ShardingGraphCost sharding_graph_sample_cost(const ShardingGraphSample *sample, const Assignment *assignment);
 

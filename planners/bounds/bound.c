@@ -29,7 +29,7 @@ enum { SWEEPS = 40, MODEL_GAP_SWEEPS = 400, MOST_MESHES = 64, MOST_WEIGHTS = 8, 
 
 static const double compute_weights[MOST_WEIGHTS] = {1, 0.85, 0.7, 0.55, 0.45, 0.35, 0.25, 0.1};
 
-/* The graph may round other than the simulator. */
+/* The graph and the simulator may round differently: largest relative difference. */
 #define ROUNDING 1e-5
 
 /* ---- what several bounds share ---- */
@@ -122,17 +122,17 @@ static double bound_weighted(const GraphBound *self, ShardingGraphFold *fold, in
     return plan_bound_climb(fold, &weights, self->enough, start);
 }
 
-AmStatus plan_bound_free_recomputed(ShardingGraph *model, Arena *arena, AmError *error) {
-    const PlanContext *primary = model->context;
+AmStatus plan_bound_free_recomputed(ShardingGraph *graph, Arena *arena, AmError *error) {
+    const PlanContext *primary = graph->context;
     const IrPhase *phases = primary->roles->phases;
-    for (int32_t e = 0; e < model->edge_count; e++) {
-        ShardingGraphEdge *edge = &model->edges[e];
-        if (phases[model->nodes[edge->producer].instruction] == IR_PHASE_FORWARD &&
-            phases[model->nodes[edge->reader].instruction] != IR_PHASE_FORWARD)
+    for (int32_t e = 0; e < graph->edge_count; e++) {
+        ShardingGraphEdge *edge = &graph->edges[e];
+        if (phases[graph->nodes[edge->producer].instruction] == IR_PHASE_FORWARD &&
+            phases[graph->nodes[edge->reader].instruction] != IR_PHASE_FORWARD)
             edge->scale = 0;
     }
-    for (int32_t n = 0; n < model->node_count; n++) {
-        ShardingGraphNode *node = &model->nodes[n];
+    for (int32_t n = 0; n < graph->node_count; n++) {
+        ShardingGraphNode *node = &graph->nodes[n];
         if (!node->seconds || node->is_tensor || phases[node->instruction] != IR_PHASE_FORWARD) continue;
         IrOpcode opcode = primary->canonical->instructions[node->instruction].opcode;
         if (ir_is_product(opcode) || opcode == IR_REDUCE) continue; /* it is not fused */
@@ -147,18 +147,18 @@ AmStatus plan_bound_free_recomputed(ShardingGraph *model, Arena *arena, AmError 
 
 static AmStatus bound_mesh(double *seconds, const void *user, Arena *arena, int32_t k, AmError *error) {
     const GraphBound *self = user;
-    ShardingGraph *model;
+    ShardingGraph *graph;
     ShardingGraphFold *fold;
     int32_t start = self->start;
     if (k == self->own) {
         *seconds = self->enough;
         return AM_OK;
     }
-    TRY(sharding_graph_create(&model, arena, self->context, &self->meshes[k], self->cluster, self->devices,
+    TRY(sharding_graph_create(&graph, arena, self->context, &self->meshes[k], self->cluster, self->devices,
                               error));
-    if (!model) return AM_OK;
-    if (self->recomputes) TRY(plan_bound_free_recomputed(model, arena, error));
-    TRY(sharding_graph_fold(&fold, arena, model, error));
+    if (!graph) return AM_OK;
+    if (self->recomputes) TRY(plan_bound_free_recomputed(graph, arena, error));
+    TRY(sharding_graph_fold(&fold, arena, graph, error));
     sharding_graph_fold_watch(fold, self->stop);
     *seconds = bound_weighted(self, fold, &start);
     return AM_OK;
@@ -168,7 +168,7 @@ static AmStatus bound_mesh(double *seconds, const void *user, Arena *arena, int3
 
 /* The plan's mesh and its queries, bounded concurrently, each with messages of its own. */
 typedef struct OwnBound {
-    GraphBound *graph;
+    GraphBound *bound;
     ShardingGraphFold *folds[2];
     double seconds, sum; /* the bound of a step; the least sum of computing and resharding */
 } OwnBound;
@@ -177,26 +177,26 @@ static void bound_own_task(void *user, int32_t k) {
     OwnBound *self = user;
     if (k == 0)
         self->sum = sharding_graph_bound(self->folds[0], &(ShardingGraphWeights){1, 1}, MODEL_GAP_SWEEPS);
-    else self->seconds = bound_weighted(self->graph, self->folds[1], &self->graph->start);
+    else self->seconds = bound_weighted(self->bound, self->folds[1], &self->bound->start);
 }
 
-/* Finds the bound and the model gap on the plan's own mesh, unless the graph says more of the plan than the
- * simulator. */
-static AmStatus bound_own(GraphBound *self, Arena *arena, const Plan *plan, PlanBound *bound, bool *has_model,
+/* Finds the bound and the model gap on the plan's own mesh, unless the graph's cost of the plan is above the
+ * simulated one. */
+static AmStatus bound_own(GraphBound *self, Arena *arena, const Plan *plan, PlanBound *bound, bool *has_graph,
                           AmError *error) {
-    ShardingGraph *model;
-    OwnBound own = {.graph = self};
+    ShardingGraph *graph;
+    OwnBound own = {.bound = self};
     Assignment *assignment;
     const ShardingGraphCost predicted = plan_bound_simulated(plan, 0, plan->device_count);
-    TRY(sharding_graph_create(&model, arena, self->context, &self->meshes[self->own], self->cluster,
+    TRY(sharding_graph_create(&graph, arena, self->context, &self->meshes[self->own], self->cluster,
                               self->devices, error));
-    *has_model = model != NULL;
-    if (!model) return AM_OK;
+    *has_graph = graph != NULL;
+    if (!graph) return AM_OK;
     TRY(plan_assign(&assignment, arena, self->context, &plan->stages[0], error));
-    const ShardingGraphCost cost = sharding_graph_cost(model, assignment);
+    const ShardingGraphCost cost = sharding_graph_cost(graph, assignment);
     if (!plan_bound_holds(&cost, &predicted)) return AM_OK;
     for (int32_t k = 0; k < 2; k++) {
-        TRY(sharding_graph_fold(&own.folds[k], arena, model, error));
+        TRY(sharding_graph_fold(&own.folds[k], arena, graph, error));
         sharding_graph_fold_watch(own.folds[k], self->stop);
     }
     parallel_for(2, 0, bound_own_task, &own);
@@ -206,7 +206,7 @@ static AmStatus bound_own(GraphBound *self, Arena *arena, const Plan *plan, Plan
 }
 
 /* Bounds by work, and on devices of several types by communication and memory. */
-static AmStatus bound_without_model(PlanBound *bound, const GraphBound *self, const BoundMeshes *meshes,
+static AmStatus bound_without_graph(PlanBound *bound, const GraphBound *self, const BoundMeshes *meshes,
                                     const Plan *plan, AmError *error) {
     const BoundMixedSpace space = {self->context, self->cluster, meshes, self->stop, false};
     const PlanContext *primary = plan_context_primary(self->context);
@@ -236,15 +236,15 @@ AmStatus plan_bound_find(PlanBound *bound, const PlanContext *context, const Clu
                        .own = -1,
                        .start = FIRST_WEIGHTS};
     BoundLaunches launches;
-    bool has_model = true;
+    bool has_graph = true;
     AmStatus status = AM_OK;
     *bound = (PlanBound){NAN, NAN};
     for (int32_t k = 0; k < meshes->count; k++)
         if (mesh_is_alike(&meshes->of[k], &plan->stages[0].mesh)) self.own = k;
     if (self.own < 0) return AM_OK;
-    TRY_OR_FAIL(bound_own(&self, &arena, plan, bound, &has_model, error));
+    TRY_OR_FAIL(bound_own(&self, &arena, plan, bound, &has_graph, error));
     self.enough = bound->seconds;
-    if (!has_model) TRY_OR_FAIL(bound_without_model(bound, &self, meshes, plan, error));
+    if (!has_graph) TRY_OR_FAIL(bound_without_graph(bound, &self, meshes, plan, error));
     else if (!isnan(bound->seconds))
         TRY_OR_FAIL(plan_bound_meshes(&bound->seconds, meshes->count, bound_mesh, &self, error));
     if (!isnan(bound->seconds)) { /* every one-stage plan launches at least as many kernels */
@@ -277,11 +277,11 @@ AmStatus plan_bound_one_stage(double *seconds, const PlanContext *primary, const
     *seconds = 0;
     if (!devices) return am_fail_memory(error, count);
     for (int32_t d = 0; d < count; d++) devices[d] = d;
-    for (int32_t model = 1; model <= count && mesh_count < MOST_MESHES; model++)
-        if (count % model == 0)
+    for (int32_t inner = 1; inner <= count && mesh_count < MOST_MESHES; inner++)
+        if (count % inner == 0)
             meshes[mesh_count++] =
                 (Mesh){.axis_count = 2,
-                       .axes = {{.name = "data", .size = count / model}, {.name = "model", .size = model}},
+                       .axes = {{.name = "data", .size = count / inner}, {.name = "model", .size = inner}},
                        .device_count = count};
     AmStatus status = plan_bound_meshes(seconds, mesh_count, bound_mesh, &self, error);
     if (status != AM_OK || isinf(*seconds)) *seconds = 0;

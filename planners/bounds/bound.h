@@ -42,7 +42,7 @@
 typedef struct PlanBound {
     double seconds;   /* no plan of the space takes less; NAN: nothing is claimed
                          (cost/relaxation/sharding_graph.h) */
-    double model_gap; /* at least the distance to the exact optimum of the model on the plan's mesh; NAN */
+    double model_gap; /* at least the distance to the exact optimum of the graph on the plan's mesh; NAN */
 } PlanBound;
 
 /* The memory that plans may use. */
@@ -80,7 +80,7 @@ AmStatus plan_bound_one_stage(double *seconds, const PlanContext *primary, const
 
 /* Finds the plan's computing plus resharding in the sharding graph over a lower bound of its minimum over
  * all labels, less 1. For several stages both sums are over all stages, each with its own values, on its own
- * mesh. `plan` has been simulated. `*gap` NAN: the model does not support one of the meshes
+ * mesh. `plan` has been simulated. `*gap` NAN: the graph does not support one of the meshes
  * (cost/relaxation/sharding_graph.h), or exceeds the simulated time of a stage, or `stop` is set.
  * AM_ERROR_INTERNAL: memory is exhausted. */
 AmStatus plan_model_gap(double *gap, const PlanContext *primary, const Cluster *cluster, const Plan *plan,
@@ -90,7 +90,7 @@ AmStatus plan_model_gap(double *gap, const PlanContext *primary, const Cluster *
 
 /* Makes the graph of a module as read hold for any recomputation: operands from the forward pass are free,
  * and a forward operator that fuses counts with its best label. */
-AmStatus plan_bound_free_recomputed(ShardingGraph *model, Arena *arena, AmError *error);
+AmStatus plan_bound_free_recomputed(ShardingGraph *graph, Arena *arena, AmError *error);
 
 /* Weights of computing, descending; communication has the rest. */
 typedef struct BoundWeights {

@@ -23,7 +23,7 @@ static const double memory_prices[MEMORY_PRICES] = {0.5, 2, 8};
 
 typedef struct MixedGraph {
     const BoundMixedSpace *space;
-    ShardingGraph *model;
+    ShardingGraph *graph;
     Arena *arena;
 } MixedGraph;
 
@@ -32,14 +32,14 @@ typedef struct MixedGraph {
 /* Returns the copies of an operator that a label computes, r(o), and in `*part` the least fraction of t(o)
  * that all parts of one copy take. */
 static double copies_of_label(const MixedGraph *self, int32_t i, int32_t label, double *part) {
-    const PlanContext *context = self->model->context;
-    const ReshardCosts *reshards = self->model->reshards;
+    const PlanContext *context = self->graph->context;
+    const ReshardCosts *reshards = self->graph->reshards;
     const IrInstruction *instruction = ir_instruction(context->canonical, i);
     const FactorRule *rule = &context->rules->rules[i];
     bool has_partial = false, has_halo = false;
     double copies = 1;
     for (int32_t k = 0; k < reshards->axis_count; k++) {
-        const ShardingGraphOption option = sharding_graph_option(&self->model->parts->parts[i], label, k);
+        const ShardingGraphOption option = sharding_graph_option(&self->graph->parts->parts[i], label, k);
         has_partial |= option.partial;
         has_halo |= option.factor >= 0 && rule->factors[option.factor].halo;
         if (option.factor < 0) copies *= reshards->sizes[k];
@@ -65,15 +65,15 @@ static double copies_of_label(const MixedGraph *self, int32_t i, int32_t label, 
 }
 
 /* Returns the bytes of a parameter that devices keep. */
-static double bytes_of(const BoundMixedSpace *space, const ShardingGraph *model, int32_t instruction) {
-    bool is_offloaded = space->meshes->offloads_optimizer && model->parts->is_optimizer[instruction];
-    return is_offloaded ? 0 : model->parts->kept_bytes[instruction];
+static double bytes_of(const BoundMixedSpace *space, const ShardingGraph *graph, int32_t instruction) {
+    bool is_offloaded = space->meshes->offloads_optimizer && graph->parts->is_optimizer[instruction];
+    return is_offloaded ? 0 : graph->parts->kept_bytes[instruction];
 }
 
-static double kept_bytes(const BoundMixedSpace *space, const ShardingGraph *model) {
+static double kept_bytes(const BoundMixedSpace *space, const ShardingGraph *graph) {
     double sum = 0;
-    for (int32_t n = 0; n < model->node_count; n++)
-        if (model->nodes[n].is_tensor) sum += bytes_of(space, model, model->nodes[n].instruction);
+    for (int32_t n = 0; n < graph->node_count; n++)
+        if (graph->nodes[n].is_tensor) sum += bytes_of(space, graph, graph->nodes[n].instruction);
     return sum;
 }
 
@@ -88,13 +88,13 @@ static double memory_limit(const BoundMixedSpace *space) {
 /* Sets g (r(p) b(p) - L) of all parameters for a price g of a byte: a kept one pays for its copies, and gets
  * its part of the price of all memory. */
 static void set_parameters(MixedGraph *self, double byte_price) {
-    const ReshardCosts *reshards = self->model->reshards;
-    double limit_part = memory_limit(self->space) / kept_bytes(self->space, self->model);
-    for (int32_t n = 0; n < self->model->node_count; n++) {
-        ShardingGraphNode *node = &self->model->nodes[n];
+    const ReshardCosts *reshards = self->graph->reshards;
+    double limit_part = memory_limit(self->space) / kept_bytes(self->space, self->graph);
+    for (int32_t n = 0; n < self->graph->node_count; n++) {
+        ShardingGraphNode *node = &self->graph->nodes[n];
         if (!node->is_tensor) continue;
-        double bytes = bytes_of(self->space, self->model, node->instruction);
-        const ReshardState *states = self->model->parts->parts[node->instruction].produced_states;
+        double bytes = bytes_of(self->space, self->graph, node->instruction);
+        const ReshardState *states = self->graph->parts->parts[node->instruction].produced_states;
         float *seconds = ARENA_ARRAY(self->arena, float, node->label_count);
         for (int32_t label = 0; seconds && label < node->label_count; label++) {
             double copies = 1; /* where the state is not known */
@@ -106,19 +106,19 @@ static void set_parameters(MixedGraph *self, double byte_price) {
     }
 }
 
-/* Makes the graph of one mesh with seconds of computing, without a price of memory; in the arena. Its model
+/* Makes the graph of one mesh with seconds of computing, without a price of memory; in the arena. Its graph
  * is NULL without a claim. */
 static AmStatus create_graph(MixedGraph *self, Arena *arena, const BoundMixedSpace *space,
                              const LeastWork *work, const Mesh *mesh, AmError *error) {
     *self = (MixedGraph){.space = space, .arena = arena};
     if (!work->seconds || mesh->device_count != space->cluster->device_count) return AM_OK;
-    TRY(sharding_graph_create_mixed(&self->model, arena, space->context, mesh, space->cluster,
+    TRY(sharding_graph_create_mixed(&self->graph, arena, space->context, mesh, space->cluster,
                                     space->meshes->devices, error));
-    if (self->model && self->model->node_count != work->count) self->model = NULL;
-    if (self->model) {
+    if (self->graph && self->graph->node_count != work->count) self->graph = NULL;
+    if (self->graph) {
         /* The seconds r(o) m(o) of all operators, by label. */
-        for (int32_t n = 0; n < self->model->node_count; n++) {
-            ShardingGraphNode *node = &self->model->nodes[n];
+        for (int32_t n = 0; n < self->graph->node_count; n++) {
+            ShardingGraphNode *node = &self->graph->nodes[n];
             if (node->is_tensor) continue;
             float *seconds = ARENA_ARRAY(self->arena, float, node->label_count);
             for (int32_t label = 0; seconds && label < node->label_count; label++) {
@@ -134,15 +134,15 @@ static AmStatus create_graph(MixedGraph *self, Arena *arena, const BoundMixedSpa
 AmStatus bound_mixed_holds(bool *holds, const BoundMixedSpace *space, const Mesh *mesh, const Plan *plan,
                            AmError *error) {
     Arena arena = {0};
-    MixedGraph graph = {0};
+    MixedGraph mixed = {0};
     LeastWork work;
     Assignment *assignment;
     ShardingGraphCost mean = {0}; /* of the plan's devices: computing by their weights, communication */
     AmStatus status;
     *holds = false;
     TRY_OR_FAIL(least_work_find(&work, &arena, space->context, space->cluster, error));
-    TRY_OR_FAIL(create_graph(&graph, &arena, space, &work, mesh, error));
-    if (!graph.model) goto fail;
+    TRY_OR_FAIL(create_graph(&mixed, &arena, space, &work, mesh, error));
+    if (!mixed.graph) goto fail;
     TRY_OR_FAIL(plan_assign(&assignment, &arena, space->context, &plan->stages[0], error));
     for (int32_t d = 0; d < plan->device_count; d++) {
         const ClusterDeviceType *type = cluster_device_type(space->cluster, space->meshes->devices[d]);
@@ -150,7 +150,7 @@ AmStatus bound_mixed_holds(bool *holds, const BoundMixedSpace *space, const Mesh
             work.type_weights[type - space->cluster->types] * plan->predicted[d].compute_seconds;
         mean.communication_seconds += plan->predicted[d].communication_seconds / plan->device_count;
     }
-    const ShardingGraphCost cost = sharding_graph_cost(graph.model, assignment);
+    const ShardingGraphCost cost = sharding_graph_cost(mixed.graph, assignment);
     *holds = plan_bound_holds(&cost, &mean);
 fail:
     arena_free(&arena);
@@ -170,16 +170,16 @@ static AmStatus bound_mesh(double *seconds, const void *user, Arena *arena, int3
     const double limit = memory_limit(self->space);
     int32_t start = FIRST_WEIGHT;
     double first = 0; /* the price of a byte */
-    MixedGraph graph;
-    TRY(create_graph(&graph, arena, self->space, self->work, &self->space->meshes->of[k], error));
-    if (!graph.model) return AM_OK;
+    MixedGraph mixed;
+    TRY(create_graph(&mixed, arena, self->space, self->work, &self->space->meshes->of[k], error));
+    if (!mixed.graph) return AM_OK;
     bool lacks_memory = self->space->meshes->memory_fraction > 0 &&
-                        kept_bytes(self->space, graph.model) * self->space->cluster->device_count > limit;
+                        kept_bytes(self->space, mixed.graph) * self->space->cluster->device_count > limit;
     for (int32_t p = 0; p < 1 + (lacks_memory ? MEMORY_PRICES : 0); p++) {
         ShardingGraphFold *fold;
-        if (p > 0) set_parameters(&graph, memory_prices[p - 1] * first);
-        if (arena->failed) return am_fail_memory(error, graph.model->node_count);
-        TRY(sharding_graph_fold(&fold, arena, graph.model, error));
+        if (p > 0) set_parameters(&mixed, memory_prices[p - 1] * first);
+        if (arena->failed) return am_fail_memory(error, mixed.graph->node_count);
+        TRY(sharding_graph_fold(&fold, arena, mixed.graph, error));
         if (self->space->stop) sharding_graph_fold_watch(fold, self->space->stop);
         double priced = plan_bound_climb(fold, &weights, INFINITY, &start);
         *seconds = p == 0 ? priced : fmax(*seconds, priced);
@@ -251,11 +251,11 @@ AmStatus plan_bound_mixed_orders(double *seconds, const PlanContext *primary, co
     if (arena.failed) TRY_OR_FAIL(am_fail_memory(error, count));
     if (rate <= 0) goto fail;
     for (int32_t d = 0; d < count; d++) devices[d] = d;
-    for (int32_t model = 1; model <= count; model++)
-        if (count % model == 0)
+    for (int32_t inner = 1; inner <= count; inner++)
+        if (count % inner == 0)
             of[meshes.count++] =
                 (Mesh){.axis_count = 2,
-                       .axes = {{.name = "data", .size = count / model}, {.name = "model", .size = model}},
+                       .axes = {{.name = "data", .size = count / inner}, {.name = "model", .size = inner}},
                        .device_count = count};
     TRY_OR_FAIL(make_star(&star, &arena, cluster, rate, error));
     const BoundMixedSpace space = {primary, star, &meshes, stop, true};

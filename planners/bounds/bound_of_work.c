@@ -21,18 +21,18 @@ static AmStatus whole_seconds(double **seconds, int32_t *count, Arena *arena, co
                               const Cluster *cluster, int32_t device, AmError *error) {
     const Mesh alone = {.axis_count = 1, .axes = {{.name = "data", .size = 1}}, .device_count = 1};
     const ClusterDeviceType *type = cluster_device_type(cluster, device);
-    ShardingGraph *model = NULL;
+    ShardingGraph *graph = NULL;
     bool all_rise = is_rising(&type->memory);
     for (int32_t t = 0; t < DTYPE_COUNT; t++)
         all_rise = all_rise && is_rising(&type->dot[t]) && is_rising(&type->convolution[t]);
     *seconds = NULL;
-    if (all_rise) TRY(sharding_graph_create(&model, arena, primary, &alone, cluster, &device, error));
-    if (!model) return AM_OK;
-    *count = model->node_count;
-    *seconds = ARENA_ARRAY(arena, double, model->node_count + 1);
-    if (!*seconds) return am_fail_memory(error, model->node_count);
-    for (int32_t n = 0; n < model->node_count; n++)
-        (*seconds)[n] = model->nodes[n].seconds ? bound_least_seconds(&model->nodes[n]) : 0;
+    if (all_rise) TRY(sharding_graph_create(&graph, arena, primary, &alone, cluster, &device, error));
+    if (!graph) return AM_OK;
+    *count = graph->node_count;
+    *seconds = ARENA_ARRAY(arena, double, graph->node_count + 1);
+    if (!*seconds) return am_fail_memory(error, graph->node_count);
+    for (int32_t n = 0; n < graph->node_count; n++)
+        (*seconds)[n] = graph->nodes[n].seconds ? bound_least_seconds(&graph->nodes[n]) : 0;
     return AM_OK;
 }
 

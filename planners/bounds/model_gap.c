@@ -30,7 +30,7 @@ static AmStatus find_stage(StageGap *found, Arena *arena, const Gaps *self, int3
     const StageMap *map = self->ranks->map;
     PlanContext part = *self->ranks->context;
     SplitOptions split_options = *part.split_options;
-    ShardingGraph *model;
+    ShardingGraph *graph;
     ShardingGraphFold *fold;
     if (map) { /* the decisions that the stage holds alone */
         const int32_t *decided = split_options.decided;
@@ -43,11 +43,11 @@ static AmStatus find_stage(StageGap *found, Arena *arena, const Gaps *self, int3
                 split_options.decided[split_options.decided_count++] = decided[n];
     }
     part.split_options = &split_options;
-    TRY(sharding_graph_create(&model, arena, &part, &stage->mesh, self->cluster, stage->devices, error));
-    if (!model) return AM_OK;
-    TRY(sharding_graph_fold(&fold, arena, model, error));
+    TRY(sharding_graph_create(&graph, arena, &part, &stage->mesh, self->cluster, stage->devices, error));
+    if (!graph) return AM_OK;
+    TRY(sharding_graph_fold(&fold, arena, graph, error));
     sharding_graph_fold_watch(fold, self->stop);
-    found->cost = sharding_graph_cost(model, self->ranks->assignments[p]);
+    found->cost = sharding_graph_cost(graph, self->ranks->assignments[p]);
     found->least = sharding_graph_bound(fold, &(ShardingGraphWeights){1, 1}, SWEEPS);
     return AM_OK;
 }
@@ -84,12 +84,12 @@ AmStatus plan_model_gap(double *gap, const PlanContext *primary, const Cluster *
     for (int32_t s = 0; s < ranks.stage_count; s++) { /* a stage with all its chunks */
         const ShardingGraphCost simulated =
             plan_bound_simulated(plan, ranks.first_rank[s], ranks.first_rank[s + 1]);
-        ShardingGraphCost model = {0};
+        ShardingGraphCost of_chunks = {0};
         for (int32_t p = s; p < parts; p += ranks.stage_count) {
-            model.compute_seconds += self.stages[p].cost.compute_seconds;
-            model.communication_seconds += self.stages[p].cost.communication_seconds;
+            of_chunks.compute_seconds += self.stages[p].cost.compute_seconds;
+            of_chunks.communication_seconds += self.stages[p].cost.communication_seconds;
         }
-        holds = holds && plan_bound_holds(&model, &simulated);
+        holds = holds && plan_bound_holds(&of_chunks, &simulated);
     }
     if (holds && !stop_wanted(stop) && least > 0) *gap = fmax(cost / least - 1, 0);
 fail:

@@ -267,11 +267,11 @@ static void find_waits(WorkFinder *self) {
 }
 
 /* Adds the items of a pass, from the operators of the sharding graph. */
-static void add_items(WorkFinder *self, const ShardingGraph *model, bool backward) {
-    for (int32_t n = 0; n < model->node_count; n++) {
-        int32_t i = model->nodes[n].instruction;
+static void add_items(WorkFinder *self, const ShardingGraph *graph, bool backward) {
+    for (int32_t n = 0; n < graph->node_count; n++) {
+        int32_t i = graph->nodes[n].instruction;
         bool is_behind = is_backward(self, i) || is_recomputed(self, i) || is_update(self, i);
-        if (!model->nodes[n].is_tensor && is_behind == backward) add_item(self, &model->nodes[n]);
+        if (!graph->nodes[n].is_tensor && is_behind == backward) add_item(self, &graph->nodes[n]);
     }
 }
 
@@ -319,7 +319,7 @@ static AmStatus place_sums(WorkFinder *self, AmError *error) {
 
 /* Adds up the bytes that the stage of each group keeps, at the group's forward product. A weight with other
  * readers may be kept on another stage. */
-static AmStatus find_kept_bytes(WorkFinder *self, const ShardingGraph *model, AmError *error) {
+static AmStatus find_kept_bytes(WorkFinder *self, const ShardingGraph *graph, AmError *error) {
     BoundWork *work = self->work;
     double *bytes = ARENA_ARRAY(self->arena, double, 2 * work->group_count + 1);
     bool *is_shared = ARENA_ARRAY(self->arena, bool, work->group_count + 1);
@@ -336,8 +336,8 @@ static AmStatus find_kept_bytes(WorkFinder *self, const ShardingGraph *model, Am
         bool is_weight = parameter->role == IR_ROLE_WEIGHT;
         int32_t weight = is_weight ? p : self->weight[parameter->instruction];
         if (weight < 0 || self->group_of[weight] < 0) continue;
-        if (!is_weight && !model->parts->is_optimizer[parameter->instruction]) continue;
-        bytes[2 * self->group_of[weight] + !is_weight] += model->parts->kept_bytes[parameter->instruction];
+        if (!is_weight && !graph->parts->is_optimizer[parameter->instruction]) continue;
+        bytes[2 * self->group_of[weight] + !is_weight] += graph->parts->kept_bytes[parameter->instruction];
     }
     for (int32_t k = 0; k < work->item_count; k++) {
         BoundItem *item = &work->items[k];
@@ -350,7 +350,7 @@ static AmStatus find_kept_bytes(WorkFinder *self, const ShardingGraph *model, Am
 
 /* Lists the items. The forward spine ends where the backward spine begins: with the operands of its
  * first product. */
-static void find_items(WorkFinder *self, const ShardingGraph *model) {
+static void find_items(WorkFinder *self, const ShardingGraph *graph) {
     int32_t *spine_count = self->work->spine_count, count = self->context->rules->entry_count, first = -1;
     for (int32_t i = 0; i < count; i++) { /* what depends on the backward pass */
         self->has_gradients[i] = is_in_iterations(self, i) && is_backward(self, i) && has_batch(self, i);
@@ -361,7 +361,7 @@ static void find_items(WorkFinder *self, const ShardingGraph *model) {
     for (int32_t i = 0; i < count; i++)
         if (self->place[i] == 0) first = i;
     find_waits(self);
-    add_items(self, model, true);
+    add_items(self, graph, true);
     spine_count[0] = find_spine(self, false);
     find_waits(self);
     if (first >= 0) spine_count[0] = self->after[first] + 1;
@@ -370,18 +370,18 @@ static void find_items(WorkFinder *self, const ShardingGraph *model) {
         self->last_place[i] = last = self->place[i] >= 0 ? self->place[i] : last;
     }
     find_waits(self);
-    add_items(self, model, false);
+    add_items(self, graph, false);
 }
 
 AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanContext *primary,
                          const Cluster *cluster, int32_t device, AmError *error) {
     const Mesh alone = {.axis_count = 1, .axes = {{.name = "data", .size = 1}}, .device_count = 1};
     int32_t count = primary->rules->count;
-    ShardingGraph *model;
+    ShardingGraph *graph;
     *work = (BoundWork){0};
-    TRY(sharding_graph_create(&model, arena, primary, &alone, cluster, &device, error));
-    *known = model != NULL;
-    if (!model) return AM_OK;
+    TRY(sharding_graph_create(&graph, arena, primary, &alone, cluster, &device, error));
+    *known = graph != NULL;
+    if (!graph) return AM_OK;
     WorkFinder self = {.work = work,
                        .arena = arena,
                        .context = primary,
@@ -411,8 +411,8 @@ AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanC
     }
     find_weights(&self);
     TRY(find_groups(&self, error));
-    find_items(&self, model);
-    TRY(find_kept_bytes(&self, model, error));
+    find_items(&self, graph);
+    TRY(find_kept_bytes(&self, graph, error));
     TRY(place_sums(&self, error));
     return arena->failed ? am_fail_memory(error, count) : bound_work_find_borders(work, error);
 }

@@ -24,15 +24,15 @@ struct Estimator {
 
 static AmStatus open_sample(Estimator *self, AmError *error) {
     const StageProblem *problem = self->problem;
-    ShardingGraph *model;
+    ShardingGraph *graph;
     ReshardCosts *reshards;
-    TRY(sharding_graph_create_estimate(&model, self->arena, problem->context, &problem->mesh,
+    TRY(sharding_graph_create_estimate(&graph, self->arena, problem->context, &problem->mesh,
                                        problem->cluster, problem->devices, error));
-    if (!model) return AM_OK;
+    if (!graph) return AM_OK;
     TRY(reshard_costs_create(&reshards, self->arena, &problem->mesh, problem->cluster, problem->devices,
                              RESHARD_AXIS_ORDER, error));
-    model->reshards = reshards;
-    return sharding_graph_sample(&self->sample, self->arena, model, error);
+    graph->reshards = reshards;
+    return sharding_graph_sample(&self->sample, self->arena, graph, error);
 }
 
 AmStatus estimator_of(Estimator **estimator, StageProblem *problem, AmError *error) {

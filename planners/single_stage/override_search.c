@@ -45,7 +45,7 @@ typedef struct OverrideSearch {
     Arena *arena;
     StageProblem *problem;
     OverrideExtent extent;
-    ShardingGraph *model;
+    ShardingGraph *graph;
     ShardingGraphFold *fold;
     StopSignal stop;
     PlanStage *stage;
@@ -95,16 +95,16 @@ static bool is_held(const OverrideSearch *self, const ShardingGraphNode *node) {
 
 /* Gives a node and all equal ones another label, as overrides, if plans and pins allow it. */
 static void relabel_stage(PlanStage *stage, const OverrideSearch *self, const ShardingGraphRelabel *relabel) {
-    const ShardingGraph *model = self->model;
+    const ShardingGraph *graph = self->graph;
     int32_t factors[MESH_MAX_AXES];
     SbpState states;
-    bool is_tensor = model->nodes[relabel->node].is_tensor;
-    if (is_tensor && !sharding_graph_label_state(model, relabel->node, relabel->label, &states)) return;
-    if (!is_tensor && !sharding_graph_label_factors(model, relabel->node, relabel->label, factors)) return;
-    for (int32_t n = 0; n < model->node_count; n++) {
+    bool is_tensor = graph->nodes[relabel->node].is_tensor;
+    if (is_tensor && !sharding_graph_label_state(graph, relabel->node, relabel->label, &states)) return;
+    if (!is_tensor && !sharding_graph_label_factors(graph, relabel->node, relabel->label, factors)) return;
+    for (int32_t n = 0; n < graph->node_count; n++) {
         if (!sharding_graph_is_alike(self->fold, n, relabel->node)) continue;
-        if (is_held(self, &model->nodes[n])) continue;
-        PlanOverride *override = override_for(stage, model->nodes[n].instruction);
+        if (is_held(self, &graph->nodes[n])) continue;
+        PlanOverride *override = override_for(stage, graph->nodes[n].instruction);
         if (is_tensor && override->is_pinned) continue;
         if (is_tensor) override->states = states;
         else memcpy(override->factors, factors, sizeof override->factors);
@@ -119,7 +119,7 @@ static int32_t count_nodes(const OverrideSearch *self, const ShardingGraphChange
     int32_t nodes = 0;
     for (int32_t c = 0; c < count; c++)
         for (int32_t k = 0; k < changes[c]->count; k++)
-            for (int32_t n = 0; n < self->model->node_count; n++)
+            for (int32_t n = 0; n < self->graph->node_count; n++)
                 nodes += sharding_graph_is_alike(self->fold, n, changes[c]->relabels[k].node);
     return nodes;
 }
@@ -149,7 +149,7 @@ static bool keep_as_read(const OverrideSearch *self, OverrideTrial *trial, const
         PlanOverride *override = &trial->stage.overrides[k];
         SbpState state;
         if (override->is_pinned ||
-            !sharding_graph_wanted_state(self->model, assignment, override->instruction, &state))
+            !sharding_graph_wanted_state(self->graph, assignment, override->instruction, &state))
             continue;
         override->has_states = is_changed = true;
         override->states = state;
@@ -173,7 +173,7 @@ static AmStatus try_in(const OverrideSearch *self, OverrideTrial *trial, Arena *
     if (status == AM_ERROR_INPUT) return AM_OK; /* an operator that cannot be split so */
     TRY(status);
     if (!pins_hold(&problem->pins, problem->context, assignment)) return AM_OK;
-    const ShardingGraphCost cost = sharding_graph_cost(self->model, assignment);
+    const ShardingGraphCost cost = sharding_graph_cost(self->graph, assignment);
     trial->sum = sum_of(self, &cost);
     trial->key = problem_assignment_key(problem, assignment);
     const PlanPrice *known = price_memo_find(&problem->priced.plans, trial->key);
@@ -346,10 +346,10 @@ static AmStatus run_round(OverrideSearch *self, bool is_followed, AmError *error
         arena_free(&self->assigned);
         TRY(plan_assign(&self->assignment, &self->assigned, self->problem->context, self->stage, error));
     }
-    const ShardingGraphCost cost = sharding_graph_cost(self->model, self->assignment);
+    const ShardingGraphCost cost = sharding_graph_cost(self->graph, self->assignment);
     self->sum = sum_of(self, &cost);
     if (!self->is_bounded) sharding_graph_bound(self->fold, &self->weights, SWEEPS);
-    TRY(sharding_graph_labels(&labels, self->arena, self->model, self->assignment, error));
+    TRY(sharding_graph_labels(&labels, self->arena, self->graph, self->assignment, error));
     /* The changes that the messages propose: patches, then single operators. */
     const bool is_after_sample = self->extent == OVERRIDES_AFTER_SAMPLE;
     const int32_t most_patches = is_after_sample ? PROBLEM_BATCH : MOST_PATCHES;
@@ -386,10 +386,10 @@ static double exposed_share(const PlanPrice *price) {
 static AmStatus run_rounds(OverrideSearch *self, AmError *error) {
     const StageProblem *problem = self->problem;
     const int32_t rounds = self->extent == OVERRIDES_AFTER_SAMPLE ? 1 : ROUNDS;
-    TRY(sharding_graph_create_estimate(&self->model, self->arena, problem->context, &problem->mesh,
+    TRY(sharding_graph_create_estimate(&self->graph, self->arena, problem->context, &problem->mesh,
                                        problem->cluster, problem->devices, error));
-    if (!self->model) return AM_OK;
-    TRY(sharding_graph_fold(&self->fold, self->arena, self->model, error));
+    if (!self->graph) return AM_OK;
+    TRY(sharding_graph_fold(&self->fold, self->arena, self->graph, error));
     self->stop = problem->budget.stop;
     sharding_graph_fold_watch(self->fold, &self->stop);
     TRY(plan_assign(&self->assignment, &self->assigned, problem->context, self->stage, error));
