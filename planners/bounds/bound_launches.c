@@ -196,13 +196,15 @@ static double count_chain(Counter *self) {
             self->is_read[options->operands[k]] |=
                 options->live[i] && ir_instruction(self->module, i)->opcode != IR_TUPLE;
     for (int32_t i = 0; i < self->rules->entry_count; i++) self->after[i] = NOWHERE;
-    for (int32_t l = 0; l < self->rules->loop_count; l++)
-        for (int32_t k = 0; k < self->rules->loops[l].leaf_count; k++) {
-            int32_t after = self->rules->loops[l].leaves[k].afterwards;
+    for (int32_t l = 0; l < self->rules->loop_count; l++) {
+        const PlannedLoop *loop = &self->rules->loops[l];
+        for (int32_t k = 0; k < loop->leaf_count; k++) {
+            int32_t after = loop->leaves[k].afterwards;
             if (after < 0) continue;
             self->after[after] = l;
             self->after_leaf[after] = k;
         }
+    }
     for (int32_t i = 0; i < self->rules->entry_count; i++) {
         self->shared[i] = -INFINITY;
         self->alone[i] = 0;
@@ -232,8 +234,7 @@ AmStatus bound_launches_find(BoundLaunches *launches, const PlanContext *context
                              AmError *error) {
     const IrModule *module = context->canonical;
     int32_t count = context->rules->count;
-    double most_examples =
-        1; /* the largest batch dimension: a micro-batch on a device may have one of them */
+    double most_examples = 1; /* the largest batch dimension */
     *launches = (BoundLaunches){.seconds = INFINITY};
     for (int32_t t = 0; t < cluster->type_count; t++) {
         const ClusterDeviceType *type = &cluster->types[t];
@@ -242,8 +243,9 @@ AmStatus bound_launches_find(BoundLaunches *launches, const PlanContext *context
         if (is_measured) return AM_OK;
     }
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
-        const IrShape *shape = &module->instructions[context->roles->parameters[p].instruction].shape;
-        if (context->roles->parameters[p].role == IR_ROLE_DATA && shape->rank > 0)
+        const IrParameter *parameter = &context->roles->parameters[p];
+        const IrShape *shape = &ir_instruction(module, parameter->instruction)->shape;
+        if (parameter->role == IR_ROLE_DATA && shape->rank > 0)
             most_examples = fmax(most_examples, (double)shape->dimensions[0]);
     }
     Arena arena = {0};

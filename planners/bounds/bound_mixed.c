@@ -166,21 +166,22 @@ typedef struct MixedMeshes {
 
 static AmStatus bound_mesh(double *seconds, const void *user, Arena *arena, int32_t k, AmError *error) {
     const MixedMeshes *self = user;
+    const BoundMixedSpace *space = self->space;
     const BoundWeights weights = {compute_weights, MOST_WEIGHTS};
-    const double limit = memory_limit(self->space);
+    const double limit = memory_limit(space);
     int32_t start = FIRST_WEIGHT;
     double first = 0; /* the price of a byte */
     MixedGraph mixed;
-    TRY(create_graph(&mixed, arena, self->space, self->work, &self->space->meshes->of[k], error));
+    TRY(create_graph(&mixed, arena, space, self->work, &space->meshes->of[k], error));
     if (!mixed.graph) return AM_OK;
-    bool lacks_memory = self->space->meshes->memory_fraction > 0 &&
-                        kept_bytes(self->space, mixed.graph) * self->space->cluster->device_count > limit;
+    double copies_bytes = kept_bytes(space, mixed.graph) * space->cluster->device_count;
+    bool lacks_memory = space->meshes->memory_fraction > 0 && copies_bytes > limit;
     for (int32_t p = 0; p < 1 + (lacks_memory ? MEMORY_PRICES : 0); p++) {
         ShardingGraphFold *fold;
         if (p > 0) set_parameters(&mixed, memory_prices[p - 1] * first);
         if (arena->failed) return am_fail_memory(error, mixed.graph->node_count);
         TRY(sharding_graph_fold(&fold, arena, mixed.graph, error));
-        if (self->space->stop) sharding_graph_fold_watch(fold, self->space->stop);
+        if (space->stop) sharding_graph_fold_watch(fold, space->stop);
         double priced = plan_bound_climb(fold, &weights, INFINITY, &start);
         *seconds = p == 0 ? priced : fmax(*seconds, priced);
         if (p == 0) first = priced / limit;

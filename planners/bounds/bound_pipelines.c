@@ -20,13 +20,19 @@
 #include "planners/bounds/bound_of_work.h"
 #include "planners/bounds/cut_search.h"
 
-enum { ROUND = 8, ASCENTS = 2, ASCENT_STEPS = 32, MOST_STAGES = 64, MOST_WIDTHS = 80, MOST_MIXES = 6 };
-enum { MOST_TYPES = 6 };
+/* Effort. Any number gives a bound; larger ones make it greater and take longer. */
+enum {
+    ROUND = 8,        /* cases that are bounded side by side with one more mix */
+    ASCENTS = 2,      /* the same with an ascent, which takes longest */
+    ASCENT_STEPS = 32 /* of potentials */
+};
+/* Sizes of tables. A cluster with more types or widths has no bound of pipelines. */
+enum { MOST_STAGES = 64, MOST_WIDTHS = 80, MOST_MIXES = 6, MOST_TYPES = 6 };
 
 /* The choices of weights that are tried. */
 typedef struct CutMixes {
     int32_t count;
-    CutMix mixes[MOST_MIXES];
+    CutMix of[MOST_MIXES];
 } CutMixes;
 
 /* Data common to all numbers of micro-batches. */
@@ -42,7 +48,6 @@ typedef struct BoundPipelines {
     int32_t width_count;
     double memory[MOST_WIDTHS]; /* [width] bytes that plans may fill */
     const BoundSpace *space;
-    const CutMixes *mixes; /* of the schedule */
 } BoundPipelines;
 
 /* The tables of one number of micro-batches: seconds of one iteration on stages of each width. */
@@ -72,7 +77,8 @@ ScheduleKind bound_schedule_of(uint32_t schedules) {
     return SCHEDULE_GPIPE;
 }
 
-/* Mixes of the paths that hold for a schedule of one chunk a stage. */
+/* Returns the mixes that are tried for a schedule of one chunk a stage. Its paths decide which kinds a mix
+ * may have. Every mix of these gives a bound: the shares and factors decide how large it is. */
 static const CutMixes *mixes_of(ScheduleKind schedule) {
     static const CutMixes alternating = {6,
                                          {{{.share = {[PATH_LAST] = 1}}, 0.9, 0.85},
@@ -111,33 +117,33 @@ static const CutMixes *mixes_of(ScheduleKind schedule) {
 /* ---- cases ---- */
 
 /* Returns the seconds in which a device launches an item in one iteration, of any part of it. */
-static double launch_seconds(const BoundIteration *self, const DifferentWork *whole, int32_t type) {
+static double launch_seconds(const BoundIteration *self, const DifferentWork *item, int32_t type) {
     const ClusterDeviceType *of = self->of->types[type];
-    if (!whole->work.is_run) return whole->launches * of->kernel_launch_seconds;
+    if (!item->work.is_run) return item->launches * of->kernel_launch_seconds;
     return of->profile || of->operators || of->measured ? 0 : of->kernel_launch_seconds;
 }
 
 /* Returns the seconds of an item in one iteration on each of so many devices of a type. Each runs a part 1 /
  * (M devices), at the rate of that size. Each iteration reads and writes a sum over the batch, wherever it is
  * added up. */
-static double seconds_on_type(const BoundIteration *self, const DifferentWork *whole, int32_t type,
+static double seconds_on_type(const BoundIteration *self, const DifferentWork *item, int32_t type,
                               int32_t devices) {
-    double parts = (double)devices * (whole->is_after ? 1 : self->micro_batches);
-    OperatorWork part = whole->work;
+    double parts = (double)devices * (item->is_after ? 1 : self->micro_batches);
+    OperatorWork part = item->work;
     if (!part.is_run) {
-        double launch = launch_seconds(self, whole, type);
-        return launch + ((whole->type_seconds ? whole->type_seconds[type] : whole->seconds) - launch) / parts;
+        double launch = launch_seconds(self, item, type);
+        return launch + ((item->type_seconds ? item->type_seconds[type] : item->seconds) - launch) / parts;
     }
     part.flops /= parts;
     part.bytes /= parts;
-    if (self->micro_batches > 1) part.bytes += whole->sum_bytes * (2 - 1.0 / self->micro_batches) / devices;
+    if (self->micro_batches > 1) part.bytes += item->sum_bytes * (2 - 1.0 / self->micro_batches) / devices;
     return operator_seconds(&part, self->of->types[type]);
 }
 
 /* Returns the least seconds of an item in one iteration on a stage. Devices of several types may have unequal
  * shares x. Each takes at least its launch, and x times the rest of its seconds alone. So the mean over the
  * devices, by the weights of their types, is at least that of the launches and the least weighted rest. */
-static double seconds_on_stage(const BoundIteration *self, const DifferentWork *whole, int32_t width) {
+static double seconds_on_stage(const BoundIteration *self, const DifferentWork *item, int32_t width) {
     const BoundPipelines *of = self->of;
     const int32_t *devices = &of->widths[width * of->type_count];
     int32_t used = 0, last = 0;
@@ -147,13 +153,13 @@ static double seconds_on_stage(const BoundIteration *self, const DifferentWork *
         used++;
         last = t;
     }
-    if (used == 1) return seconds_on_type(self, whole, last, devices[last]);
+    if (used == 1) return seconds_on_type(self, item, last, devices[last]);
     for (int32_t t = 0; t < of->type_count; t++) {
         if (devices[t] == 0) continue;
-        double weight = of->groups.work.type_weights[t], launch = launch_seconds(self, whole, t);
+        double weight = of->groups.work.type_weights[t], launch = launch_seconds(self, item, t);
         weights += devices[t] * weight;
         launches += devices[t] * weight * launch;
-        least = fmin(least, weight * (seconds_on_type(self, whole, t, 1) - launch));
+        least = fmin(least, weight * (seconds_on_type(self, item, t, 1) - launch));
     }
     return (launches + least) / weights;
 }
@@ -207,22 +213,23 @@ static void iteration_task(void *user, int32_t k) {
 /* Pipelines of so many stages in so many iterations. */
 typedef struct BoundCase {
     const BoundIteration *iteration;
+    const CutMixes *mixes;
     int32_t stages, tried; /* mixes, and one ascent */
     int32_t best;          /* mix */
     double seconds, enough;
 } BoundCase;
 
+/* Returns whether a case has been bounded with every mix, and by an ascent. */
 static bool is_tried(const BoundCase *self) {
-    return self->tried > self->iteration->of->mixes->count;
+    return self->tried > self->mixes->count;
 }
 
 /* Bounds a case in the next way: first with every mix of paths, then with the best of these improved, which
  * takes longest. */
 static void case_task(void *user, int32_t k) {
     BoundCase *self = ((BoundCase **)user)[k];
-    const CutMixes *mixes = self->iteration->of->mixes;
-    bool is_mix = self->tried < mixes->count;
-    const CutMix *mix = &mixes->mixes[is_mix ? self->tried : self->best];
+    bool is_mix = self->tried < self->mixes->count;
+    const CutMix *mix = &self->mixes->of[is_mix ? self->tried : self->best];
     double seconds =
         cut_tables_bound(self->iteration->cuts, self->stages, mix, is_mix ? 0 : ASCENT_STEPS, self->enough);
     if (is_mix && seconds > self->seconds) self->best = self->tried;
@@ -256,7 +263,7 @@ static int32_t find_lowest(BoundCase *cases, int32_t count, int32_t least_stages
         cases[k].enough = least;
     }
     for (int32_t k = 0; k < found; k++)
-        if (lowest[k]->tried < lowest[k]->iteration->of->mixes->count) lowest[with_mixes++] = lowest[k];
+        if (lowest[k]->tried < lowest[k]->mixes->count) lowest[with_mixes++] = lowest[k];
     return with_mixes > 0 ? with_mixes : found < ASCENTS ? found : ASCENTS;
 }
 
@@ -314,11 +321,9 @@ AmStatus plan_bound_items(PipelineBound *bound, const BoundWork *work, const Clu
                           const BoundSpace *space, const BoundLaunches *launches,
                           const int32_t *micro_batches, int32_t count, AmError *error) {
     Arena arena = {0};
-    BoundPipelines self = {.arena = &arena,
-                           .cluster = cluster,
-                           .groups = {.arena = &arena, .work = *work},
-                           .space = space,
-                           .mixes = mixes_of(space->schedule)};
+    BoundPipelines self = {
+        .arena = &arena, .cluster = cluster, .groups = {.arena = &arena, .work = *work}, .space = space};
+    const CutMixes *mixes = mixes_of(space->schedule);
     int32_t most = most_stages(space, cluster), case_count = 0;
     if (most > MOST_STAGES) most = MOST_STAGES;
     BoundIteration *iterations = ARENA_ARRAY(&arena, BoundIteration, count);
@@ -339,6 +344,7 @@ AmStatus plan_bound_items(PipelineBound *bound, const BoundWork *work, const Clu
         bound->one_stage = fmin(bound->one_stage, iterations[k].of_one_stage);
         for (int32_t stages = space->least_stages > 2 ? space->least_stages : 2; stages <= most; stages++)
             cases[case_count++] = (BoundCase){.iteration = &iterations[k],
+                                              .mixes = mixes,
                                               .stages = stages,
                                               .seconds = bound_launches_seconds(launches, stages)};
     }

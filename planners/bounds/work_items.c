@@ -22,8 +22,8 @@ enum { LONGEST_SPAN = 8 };
 typedef struct WorkFinder {
     BoundWork *work;
     Arena *arena;
-    const PlanContext *context;
     const IrModule *module;
+    const Rules *rules;
     const SplitOptions *split_options;
     const IrRoles *roles;
     /* -- of the whole step -- */
@@ -82,12 +82,12 @@ static void add_weight(int32_t *weight, int32_t other) {
 
 /* Finds the weight to whose update each value of the backward pass leads, from users to operands. */
 static void find_weights(WorkFinder *self) {
-    int32_t count = self->context->rules->entry_count;
+    int32_t count = self->rules->entry_count;
     for (int32_t i = 0; i < count; i++) self->weight[i] = NO_WEIGHT;
     for (int32_t p = 0; p < self->roles->parameter_count; p++) {
         const IrParameter *parameter = &self->roles->parameters[p];
         if (parameter->role != IR_ROLE_WEIGHT || parameter->output < 0) continue;
-        add_weight(&self->weight[self->context->rules->alias[self->roles->outputs[parameter->output]]], p);
+        add_weight(&self->weight[self->rules->alias[self->roles->outputs[parameter->output]]], p);
     }
     for (int32_t i = count - 1; i >= 0; i--) {
         if (!self->split_options->live[i] || ir_phase_is_with_forward(self->roles->phases[i]) ||
@@ -112,7 +112,7 @@ static int32_t weight_read(const WorkFinder *self, int32_t i, int32_t k) {
 /* Makes a group of each weight that exactly one forward product reads: it is on the stage of that product. */
 static AmStatus find_groups(WorkFinder *self, AmError *error) {
     BoundWork *work = self->work;
-    int32_t count = self->context->rules->entry_count, parameters = self->roles->parameter_count;
+    int32_t count = self->rules->entry_count, parameters = self->roles->parameter_count;
     int32_t *readers = ARENA_ARRAY(self->arena, int32_t, parameters + 1);
     self->group_of = ARENA_ARRAY(self->arena, int32_t, parameters + 1);
     if (self->arena->failed) return am_fail_memory(error, parameters);
@@ -179,7 +179,7 @@ static void add_item(WorkFinder *self, const ShardingGraphNode *node) {
                         .launches = node->launches,
                         .first = -1,
                         .end = -1};
-    if (i >= self->context->rules->entry_count) return;
+    if (i >= self->rules->entry_count) return;
     if (is_after) {
         item->order = BOUND_AFTER;
         if (self->weight[i] >= 0) item->group = self->group_of[self->weight[i]];
@@ -203,10 +203,10 @@ static void add_item(WorkFinder *self, const ShardingGraphNode *node) {
     }
     item->work = (OperatorWork){.unit = OPERATOR_VECTOR, .is_run = true};
     /* A product moves all operands and the result, others the first operand and the result. */
-    int32_t operands = self->context->rules->rules[i].operand_count;
+    int32_t operands = self->rules->rules[i].operand_count;
     for (int32_t slot = 0; slot <= operands; slot++)
         if (slot == 0 || slot == operands || is_product(self, i))
-            item->work.bytes += (double)ir_shape_bytes(rules_slot_shape(self->context->rules, i, slot));
+            item->work.bytes += (double)ir_shape_bytes(rules_slot_shape(self->rules, i, slot));
     if (opcode == IR_REDUCE) return;
     item->work.flops = product_flops(self, i);
     item->work.type = ir_instruction(self->module, ir_instruction(self->module, i)->operands[0])->shape.type;
@@ -225,7 +225,7 @@ static bool is_on_path(const WorkFinder *self, int32_t i, bool backward) {
 
 /* Finds the spine of a pass, and the places of its products; returns their number. */
 static int32_t find_spine(WorkFinder *self, bool backward) {
-    int32_t count = self->context->rules->entry_count, end = -1, length = 0;
+    int32_t count = self->rules->entry_count, end = -1, length = 0;
     for (int32_t i = 0; i < count; i++) {
         self->path_flops[i] = 0;
         self->path_operand[i] = self->place[i] = -1;
@@ -249,7 +249,7 @@ static int32_t find_spine(WorkFinder *self, bool backward) {
  * one of the spine waits for itself. */
 static void find_waits(WorkFinder *self) {
     const SplitOptions *options = self->split_options;
-    int32_t count = self->context->rules->entry_count;
+    int32_t count = self->rules->entry_count;
     for (int32_t i = 0; i < count; i++) {
         self->after[i] = self->place[i];
         self->until[i] = self->place[i] >= 0 ? self->place[i] : NEVER;
@@ -282,7 +282,7 @@ static void add_items(WorkFinder *self, const ShardingGraph *graph, bool backwar
  * the first of its operands and the only weight to which it leads. */
 static int32_t first_place_of(const WorkFinder *self, const int32_t *first_use, int32_t i) {
     int32_t parameter = self->parameter_of[i], least = NEVER;
-    if (self->context->rules->is_free[i]) return NEVER;
+    if (self->rules->is_free[i]) return NEVER;
     if (parameter >= 0) return first_use[parameter];
     if (ir_phase_is_with_forward(self->roles->phases[i])) return self->last_place[i];
     if (is_recomputed(self, i)) return -1;
@@ -296,7 +296,7 @@ static int32_t first_place_of(const WorkFinder *self, const int32_t *first_use, 
 
 /* Gives gradients that are in no group, such as that of a bias, their first possible place. */
 static AmStatus place_sums(WorkFinder *self, AmError *error) {
-    int32_t count = self->context->rules->entry_count, parameters = self->roles->parameter_count;
+    int32_t count = self->rules->entry_count, parameters = self->roles->parameter_count;
     int32_t *first_use = ARENA_ARRAY(self->arena, int32_t, parameters + 1);
     if (!first_use) return am_fail_memory(error, parameters);
     for (int32_t p = 0; p < parameters; p++) first_use[p] = NEVER;
@@ -324,7 +324,7 @@ static AmStatus find_kept_bytes(WorkFinder *self, const ShardingGraph *graph, Am
     double *bytes = ARENA_ARRAY(self->arena, double, 2 * work->group_count + 1);
     bool *is_shared = ARENA_ARRAY(self->arena, bool, work->group_count + 1);
     if (self->arena->failed) return am_fail_memory(error, work->group_count);
-    for (int32_t i = 0; i < self->context->rules->entry_count; i++)
+    for (int32_t i = 0; i < self->rules->entry_count; i++)
         for (int32_t k = 0; k < split_options_operand_count(self->split_options, i); k++) {
             int32_t p = self->parameter_of[split_options_operand(self->split_options, i, k)];
             bool is_other = p >= 0 && self->group_of[p] >= 0 && self->roles->phases[i] == IR_PHASE_FORWARD &&
@@ -348,10 +348,9 @@ static AmStatus find_kept_bytes(WorkFinder *self, const ShardingGraph *graph, Am
     return AM_OK;
 }
 
-/* Lists the items. The forward spine ends where the backward spine begins: with the operands of its
- * first product. */
+/* Lists the items. The forward spine ends with the operands of the first product of the backward spine. */
 static void find_items(WorkFinder *self, const ShardingGraph *graph) {
-    int32_t *spine_count = self->work->spine_count, count = self->context->rules->entry_count, first = -1;
+    int32_t *spine_count = self->work->spine_count, count = self->rules->entry_count, first = -1;
     for (int32_t i = 0; i < count; i++) { /* what depends on the backward pass */
         self->has_gradients[i] = is_in_iterations(self, i) && is_backward(self, i) && has_batch(self, i);
         for (int32_t k = 0; k < split_options_operand_count(self->split_options, i); k++)
@@ -384,8 +383,8 @@ AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanC
     if (!graph) return AM_OK;
     WorkFinder self = {.work = work,
                        .arena = arena,
-                       .context = primary,
                        .module = primary->canonical,
+                       .rules = primary->rules,
                        .split_options = primary->split_options,
                        .roles = primary->roles,
                        .is_batch = ARENA_ARRAY(arena, bool, primary->classes->count + 1),

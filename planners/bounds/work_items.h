@@ -27,12 +27,10 @@
 
 typedef enum BoundOrder {
     BOUND_ANYWHERE,
-    BOUND_SPINE,   /* it is a product of it */
-    BOUND_BETWEEN, /* two products of its pass's spine that are not far from one another */
+    BOUND_SPINE,   /* a product of its pass's spine */
+    BOUND_BETWEEN, /* between two products of the spine, at most LONGEST_SPAN apart (work_items.c) */
     BOUND_BEHIND,  /* after a product of the spine; none waits for it: the gradient of a group's weight */
-    BOUND_AFTER,   /* once in a step, not before the stage's iterations have ended or in these: the weights'
-                    * updates
-                    */
+    BOUND_AFTER,   /* once in a step, in or after its stage's iterations: updates of weights */
     BOUND_ORDERS
 } BoundOrder;
 
