@@ -198,6 +198,8 @@ AmStatus assignments_open(Assignments *self, StageProblem *problem, const PlanPr
     }
     TRY(estimator_of(&self->estimator, problem, error));
     TRY(estimate(&self->estimate, &self->unsplit_cost, self, &nothing, error));
+    /* The memory of an estimate is relative to these bytes, so the plan that splits nothing is estimated
+     * again. */
     self->unsplit_held = held_bytes(&self->unsplit_cost);
     return estimate(&self->estimate, &self->unsplit_cost, self, &nothing, error);
 }
@@ -249,7 +251,13 @@ static double needed_log2(const Assignments *self, const AxisPlan *plan) {
     return clamp(log2((state + other + 1) / self->limit_bytes), 8);
 }
 
-enum { KIND_AT = ASSIGNMENT_FACTS, AXIS_AT = 51, CLASS_SET_AT = 60, LAST_AT = 74 };
+/* Places in a row of features: the facts of the plan, the kind of the action, its axis, its class set. */
+enum {
+    KIND_AT = ASSIGNMENT_FACTS,
+    AXIS_AT = KIND_AT + ASSIGNMENT_KINDS,
+    CLASS_SET_AT = AXIS_AT + 9,
+    LAST_AT = CLASS_SET_AT + 14
+};
 _Static_assert(LAST_AT == ASSIGNMENT_FEATURES, "features");
 
 /* Returns log2 of bytes over those of a device. */

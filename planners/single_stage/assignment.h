@@ -57,7 +57,7 @@ typedef struct AssignmentState {
     float features[ASSIGNMENT_MOST_ACTIONS][ASSIGNMENT_FEATURES];
 } AssignmentState;
 
-/* The facts of a problem. */
+/* A stage problem with the figures by which its plans are estimated and its actions described. */
 typedef struct Assignments {
     StageProblem *problem;
     Estimator *estimator;        /* NULL: the mesh has none, and all estimates are 1 second */
@@ -76,8 +76,8 @@ typedef struct Assignments {
     double bits[RESHARD_AXES];                   /* log2 of their sizes */
 } Assignments;
 
-/* Opens assignments. `unsplit`: the price of the plan that splits nothing, on whichever mesh. Memory is the
- * problem's arena. */
+/* Computes these figures in the problem's arena. `unsplit`: the price of the plan that splits nothing, which
+ * is equal on all meshes. */
 AmStatus assignments_open(Assignments *self, StageProblem *problem, const PlanPrice *unsplit, AmError *error);
 
 /* Lists the actions at an axis plan, with their features. Only the plan itself is estimated. */

@@ -117,20 +117,22 @@ AmStatus assignment_agent_untrained(Agent **agent, const AgentSettings *settings
     return status;
 }
 
-/* Marks the actions to estimate. */
-static void choose_looks(bool *chosen, const float *values, int32_t count, const AssignmentManner *manner,
-                         const bool *skipped, Random *random) {
+/* Marks the actions to estimate, given the network's value of each. */
+static void choose_actions(bool *chosen, const AssignmentPlayer *self, const float *values,
+                           const bool *skipped) {
+    const ActionChoice *choice = &self->choice;
+    int32_t count = self->state->action_count;
     double scores[ASSIGNMENT_MOST_ACTIONS];
     for (int32_t a = 0; a < count; a++) {
-        double noise = manner->temperature > 0 ? random_gumbel(random) : 0;
+        double noise = choice->temperature > 0 ? random_gumbel(self->random) : 0;
         chosen[a] = false;
-        scores[a] = skipped && skipped[a] ? -INFINITY : (double)values[a] + manner->temperature * noise;
+        scores[a] = skipped && skipped[a] ? -INFINITY : (double)values[a] + choice->temperature * noise;
     }
-    for (int32_t n = 0; n < manner->best + manner->random; n++) {
+    for (int32_t n = 0; n < choice->best + choice->random; n++) {
         int32_t best = -1;
-        if (n == manner->best)
+        if (n == choice->best)
             for (int32_t a = 0; a < count; a++)
-                if (!isinf(scores[a])) scores[a] = random_uniform(random);
+                if (!isinf(scores[a])) scores[a] = random_uniform(self->random);
         for (int32_t a = 0; a < count; a++)
             if (!isinf(scores[a]) && (best < 0 || scores[a] > scores[best])) best = a;
         if (best < 0) return;
@@ -139,37 +141,40 @@ static void choose_looks(bool *chosen, const float *values, int32_t count, const
     }
 }
 
-AmStatus assignment_look(AssignmentLooks *looks, const AssignmentPolicy *policy, const Assignments *self,
-                         const AssignmentState *state, const AssignmentManner *manner, const bool *skipped,
-                         Random *random, AmError *error) {
+AmStatus assignment_estimate_actions(ActionEstimates *estimates, const AssignmentPlayer *self,
+                                     const bool *skipped, AmError *error) {
+    const AssignmentPolicy *policy = self->policy;
+    const AssignmentState *state = self->state;
+    Estimator *estimator = self->problem->estimator;
     float values[ASSIGNMENT_MOST_ACTIONS];
     bool chosen[ASSIGNMENT_MOST_ACTIONS];
-    const AxisPlan *next[ASSIGNMENT_MOST_LOOKS];
+    const AxisPlan *next[ASSIGNMENT_MOST_ESTIMATES];
     int32_t next_count = 0;
-    looks->count = 0;
+    estimates->count = 0;
     if (state->action_count == 0) return AM_OK;
     TRY(agent_values(policy->actions, state->features[0], state->action_count, values, error));
-    choose_looks(chosen, values, state->action_count, manner, skipped, random);
+    choose_actions(chosen, self, values, skipped);
     for (int32_t a = 0; a < state->action_count; a++)
         if (chosen[a]) next[next_count++] = &state->actions[a].next;
-    if (self->estimator) TRY(estimate_axis_plans(self->estimator, next, next_count, error));
+    if (estimator) TRY(estimate_axis_plans(estimator, next, next_count, error));
     for (int32_t a = 0; a < state->action_count; a++) {
-        AssignmentLook *look = &looks->of[looks->count];
+        ActionEstimate *estimated = &estimates->of[estimates->count];
         if (!chosen[a]) continue;
-        TRY(assignment_estimate(&look->estimate, look->facts, self, &state->actions[a].next, error));
-        look->action = a;
-        looks->count++;
+        TRY(assignment_estimate(&estimated->estimate, estimated->facts, self->problem,
+                                &state->actions[a].next, error));
+        estimated->action = a;
+        estimates->count++;
     }
     /* Adds the errors that the policy expects to the estimates. */
-    float facts[ASSIGNMENT_MOST_LOOKS][ASSIGNMENT_FACTS], expected[ASSIGNMENT_MOST_LOOKS] = {0};
-    for (int32_t n = 0; n < looks->count; n++) memcpy(facts[n], looks->of[n].facts, sizeof facts[n]);
-    if (policy->errors && looks->count > 0)
-        TRY(agent_values(policy->errors, facts[0], looks->count, expected, error));
-    for (int32_t n = 0; n < looks->count; n++) {
-        AssignmentLook *look = &looks->of[n];
-        look->value = look->estimate;
-        look->value.seconds_gain += (double)expected[n];
-        look->value.gain += (double)expected[n];
+    float facts[ASSIGNMENT_MOST_ESTIMATES][ASSIGNMENT_FACTS], expected[ASSIGNMENT_MOST_ESTIMATES] = {0};
+    for (int32_t n = 0; n < estimates->count; n++) memcpy(facts[n], estimates->of[n].facts, sizeof facts[n]);
+    if (policy->errors && estimates->count > 0)
+        TRY(agent_values(policy->errors, facts[0], estimates->count, expected, error));
+    for (int32_t n = 0; n < estimates->count; n++) {
+        ActionEstimate *estimated = &estimates->of[n];
+        estimated->value = estimated->estimate;
+        estimated->value.seconds_gain += (double)expected[n];
+        estimated->value.gain += (double)expected[n];
     }
     return AM_OK;
 }
@@ -179,18 +184,19 @@ static void note_state(AssignmentEpisode *episode, const AssignmentState *state)
     episode->plans[episode->count] = state->axis_plan;
     episode->estimates[episode->count] = state->estimate;
     memcpy(episode->facts[episode->count], state->facts, sizeof state->facts);
-    episode->look_count[episode->count] = 0;
+    episode->other_count[episode->count] = 0;
 }
 
-static void note_looks(AssignmentEpisode *episode, const AssignmentState *state, const AssignmentLooks *looks,
-                       int32_t taken) {
+static void note_others(AssignmentEpisode *episode, const AssignmentState *state,
+                        const ActionEstimates *estimates, int32_t taken) {
     int32_t k = episode->count;
-    for (int32_t n = 0; n < looks->count; n++) {
-        const AssignmentLook *look = &looks->of[n];
-        if (look->action == taken) continue;
-        int32_t place = episode->look_count[k]++;
-        memcpy(episode->looks[k][place], state->features[look->action], sizeof episode->looks[k][place]);
-        episode->look_gains[k][place] = look->estimate.gain;
+    for (int32_t n = 0; n < estimates->count; n++) {
+        const ActionEstimate *estimated = &estimates->of[n];
+        if (estimated->action == taken) continue;
+        int32_t place = episode->other_count[k]++;
+        memcpy(episode->others[k][place], state->features[estimated->action],
+               sizeof episode->others[k][place]);
+        episode->other_gains[k][place] = estimated->estimate.gain;
     }
 }
 
@@ -199,18 +205,18 @@ static void note_action(AssignmentEpisode *episode, const AssignmentState *state
     episode->count++;
 }
 
-AmStatus assignment_play(AssignmentEpisode *episode, const AssignmentPolicy *policy, const Assignments *self,
-                         const AxisPlan *start, const AssignmentManner *manner, Random *random,
-                         AssignmentState *state, AmError *error) {
+AmStatus assignment_play(AssignmentEpisode *episode, const AssignmentPlayer *self, const AxisPlan *start,
+                         AmError *error) {
+    AssignmentState *state = self->state;
     AxisPlan now = *start;
     double most = -INFINITY;
     int32_t best_at = 0;
     float first_value = 0;
     for (episode->count = 0;;) {
-        AssignmentLooks looks;
+        ActionEstimates estimates;
         bool visited[ASSIGNMENT_MOST_ACTIONS];
         int32_t best = -1;
-        TRY(assignment_enter(state, self, &now, error));
+        TRY(assignment_enter(state, self->problem, &now, error));
         note_state(episode, state);
         if (state->estimate.gain > most) best_at = episode->count;
         most = fmax(most, state->estimate.gain);
@@ -220,17 +226,17 @@ AmStatus assignment_play(AssignmentEpisode *episode, const AssignmentPolicy *pol
             for (int32_t k = 0; k <= episode->count; k++)
                 visited[a] |= memcmp(&episode->plans[k], &state->actions[a].next, sizeof(AxisPlan)) == 0;
         }
-        TRY(assignment_look(&looks, policy, self, state, manner, visited, random, error));
-        for (int32_t n = 0; n < looks.count; n++)
-            if (best < 0 || looks.of[n].value.gain > looks.of[best].value.gain) best = n;
+        TRY(assignment_estimate_actions(&estimates, self, visited, error));
+        for (int32_t n = 0; n < estimates.count; n++)
+            if (best < 0 || estimates.of[n].value.gain > estimates.of[best].value.gain) best = n;
         if (best < 0) return AM_OK;
-        note_looks(episode, state, &looks, looks.of[best].action);
+        int32_t action = estimates.of[best].action;
+        note_others(episode, state, &estimates, action);
         if (episode->count == 0)
-            TRY(agent_values(policy->actions, state->features[looks.of[best].action], 1, &first_value,
-                             error));
+            TRY(agent_values(self->policy->actions, state->features[action], 1, &first_value, error));
         episode->first_value = (double)first_value;
-        now = state->actions[looks.of[best].action].next;
-        note_action(episode, state, looks.of[best].action);
+        now = state->actions[action].next;
+        note_action(episode, state, action);
     }
 }
 
@@ -251,22 +257,22 @@ static int32_t next_action(const AssignmentState *state, const AxisPlan *target,
     return -1;
 }
 
-AmStatus assignment_demonstrate(AssignmentEpisode *episode, const AssignmentPolicy *policy,
-                                const Assignments *self, const AxisPlan *target,
-                                const AssignmentManner *manner, Random *random, AssignmentState *state,
-                                AmError *error) {
+AmStatus assignment_demonstrate(AssignmentEpisode *episode, const AssignmentPlayer *self,
+                                const AxisPlan *target, AmError *error) {
+    AssignmentState *state = self->state;
     AxisPlan now = {0};
-    int32_t axes = self->problem->mesh.axis_count;
+    const StageProblem *problem = self->problem->problem;
+    int32_t axes = problem->mesh.axis_count;
     for (episode->count = 0;;) {
-        AssignmentLooks looks;
-        int32_t first = (int32_t)random_below(random, axes), action = -1;
-        TRY(assignment_enter(state, self, &now, error));
+        ActionEstimates estimates;
+        int32_t first = (int32_t)random_below(self->random, axes), action = -1;
+        TRY(assignment_enter(state, self->problem, &now, error));
         note_state(episode, state);
         for (int32_t k = 0; k < axes && action < 0; k++)
             action = next_action(state, target, (first + k) % axes);
         if (action < 0 || episode->count == ASSIGNMENT_MOST_STEPS) return AM_OK;
-        TRY(assignment_look(&looks, policy, self, state, manner, NULL, random, error));
-        note_looks(episode, state, &looks, action);
+        TRY(assignment_estimate_actions(&estimates, self, NULL, error));
+        note_others(episode, state, &estimates, action);
         now = state->actions[action].next;
         note_action(episode, state, action);
     }
@@ -286,15 +292,15 @@ static AmStatus store_steps(const AssignmentEpisode *episode, int32_t k, int32_t
                             Agent *chooser, const AssignmentValue *values, AmError *error) {
     const float *next;
     /* the action that a network values most, of those that were estimated there */
-    float valued[ASSIGNMENT_MOST_LOOKS], taken;
-    int32_t count = episode->look_count[end];
+    float valued[ASSIGNMENT_MOST_ESTIMATES], taken;
+    int32_t count = episode->other_count[end];
     next = episode->rows[end];
     TRY(agent_values(chooser, episode->rows[end], 1, &taken, error));
-    if (count > 0) TRY(agent_values(chooser, episode->looks[end][0], count, valued, error));
+    if (count > 0) TRY(agent_values(chooser, episode->others[end][0], count, valued, error));
     for (int32_t n = 0; n < count; n++)
         if (valued[n] > taken) {
             taken = valued[n];
-            next = episode->looks[end][n];
+            next = episode->others[end][n];
         }
     double reward = fmax(-MOST_TARGET, fmin(MOST_TARGET, values[end].gain - values[k].gain));
     TRY(agent_observe(
@@ -313,9 +319,9 @@ AmStatus assignment_observe(const AssignmentEpisode *episode, Agent *agent, Agen
         if (settings->n_step > 0 && end < best)
             TRY(store_steps(episode, k, end, agent, settings->double_q ? agent : frozen, values, error));
         else TRY(assignment_store(agent, episode->rows[k], values[best].gain - values[k].gain, error));
-        for (int32_t n = 0; n < episode->look_count[k]; n++)
-            TRY(assignment_store(agent, episode->looks[k][n],
-                                 episode->look_gains[k][n] - episode->estimates[k].gain, error));
+        for (int32_t n = 0; n < episode->other_count[k]; n++)
+            TRY(assignment_store(agent, episode->others[k][n],
+                                 episode->other_gains[k][n] - episode->estimates[k].gain, error));
         if (values[k].gain > values[best].gain) best = k;
     }
     return AM_OK;

@@ -41,34 +41,43 @@ AmStatus assignment_agent_untrained(Agent **agent, const AgentSettings *settings
                                     AmError *error);
 
 /* An action whose plan was estimated. */
-typedef struct AssignmentLook {
+typedef struct ActionEstimate {
     int32_t action;
     AssignmentValue estimate; /* of the plan after it */
     AssignmentValue value;    /* the estimate with the error that the policy expects */
     float facts[ASSIGNMENT_FACTS];
-} AssignmentLook;
+} ActionEstimate;
 
-#define ASSIGNMENT_MOST_LOOKS ESTIMATE_BATCH
-#define ASSIGNMENT_LOOKS      16 /* of a state, with the network of errors, which tells more plans apart */
-#define ASSIGNMENT_FEW_LOOKS  8  /* without it */
+/* Numbers of estimated actions of a state. */
+#define ASSIGNMENT_MOST_ESTIMATES ESTIMATE_BATCH
+#define ASSIGNMENT_ESTIMATES      16 /* with the network of errors, which distinguishes more plans */
+#define ASSIGNMENT_FEW_ESTIMATES  8  /* without it */
 
-typedef struct AssignmentLooks {
-    AssignmentLook of[ASSIGNMENT_MOST_LOOKS];
+typedef struct ActionEstimates {
+    ActionEstimate of[ASSIGNMENT_MOST_ESTIMATES];
     int32_t count;
-} AssignmentLooks;
+} ActionEstimates;
 
 /* Which actions are estimated: those of the largest values, with Gumbel noise of scale `temperature`, and
  * random ones. */
-typedef struct AssignmentManner {
-    int32_t best, random; /* together at most ASSIGNMENT_MOST_LOOKS */
+typedef struct ActionChoice {
+    int32_t best, random; /* together at most ASSIGNMENT_MOST_ESTIMATES */
     double temperature;
-} AssignmentManner;
+} ActionChoice;
 
-/* Ranks the actions of a state by the policy, and estimates those that the manner names. `skipped`
- * [action_count]: not these; NULL: none. */
-AmStatus assignment_look(AssignmentLooks *looks, const AssignmentPolicy *policy, const Assignments *self,
-                         const AssignmentState *state, const AssignmentManner *manner, const bool *skipped,
-                         Random *random, AmError *error);
+/* A policy on one problem. */
+typedef struct AssignmentPlayer {
+    const AssignmentPolicy *policy;
+    const Assignments *problem;
+    AssignmentState *state; /* the present plan and its actions */
+    ActionChoice choice;
+    Random *random;
+} AssignmentPlayer;
+
+/* Ranks the actions of the present state by the policy, and estimates those of the choice. `skipped`
+ * [action_count]: actions to leave out; NULL: none. */
+AmStatus assignment_estimate_actions(ActionEstimates *estimates, const AssignmentPlayer *self,
+                                     const bool *skipped, AmError *error);
 
 /* An episode: plans[0] is its start, actions lead from plans[k] to plans[k + 1]. */
 typedef struct AssignmentEpisode {
@@ -78,23 +87,20 @@ typedef struct AssignmentEpisode {
     float facts[ASSIGNMENT_MOST_STEPS + 1][ASSIGNMENT_FACTS];
     double first_value;                                     /* of the first action by the network */
     float rows[ASSIGNMENT_MOST_STEPS][ASSIGNMENT_FEATURES]; /* of the actions */
-    int32_t look_count[ASSIGNMENT_MOST_STEPS + 1];          /* other actions that were estimated there: */
-    float looks[ASSIGNMENT_MOST_STEPS + 1][ASSIGNMENT_MOST_LOOKS][ASSIGNMENT_FEATURES];
-    double look_gains[ASSIGNMENT_MOST_STEPS + 1][ASSIGNMENT_MOST_LOOKS];
+    /* Other actions that were estimated at each plan: their number, features and estimated gains. */
+    int32_t other_count[ASSIGNMENT_MOST_STEPS + 1];
+    float others[ASSIGNMENT_MOST_STEPS + 1][ASSIGNMENT_MOST_ESTIMATES][ASSIGNMENT_FEATURES];
+    double other_gains[ASSIGNMENT_MOST_STEPS + 1][ASSIGNMENT_MOST_ESTIMATES];
 } AssignmentEpisode;
 
-/* Plays an episode from `start`: it takes the action of the largest gain among the best-ranked ones. It
- * ends when some steps in a row have not raised the gain. No plan is visited twice. `state` is working
- * memory. */
-AmStatus assignment_play(AssignmentEpisode *episode, const AssignmentPolicy *policy, const Assignments *self,
-                         const AxisPlan *start, const AssignmentManner *manner, Random *random,
-                         AssignmentState *state, AmError *error);
+/* Plays an episode from `start`: it takes the action of the largest gain among the estimated ones. It ends
+ * when some steps in a row have not raised the gain. No plan is visited twice. */
+AmStatus assignment_play(AssignmentEpisode *episode, const AssignmentPlayer *self, const AxisPlan *start,
+                         AmError *error);
 
 /* Plays an episode that builds `target` from the plan that splits nothing, axes in random alternation. */
-AmStatus assignment_demonstrate(AssignmentEpisode *episode, const AssignmentPolicy *policy,
-                                const Assignments *self, const AxisPlan *target,
-                                const AssignmentManner *manner, Random *random, AssignmentState *state,
-                                AmError *error);
+AmStatus assignment_demonstrate(AssignmentEpisode *episode, const AssignmentPlayer *self,
+                                const AxisPlan *target, AmError *error);
 
 /* Stores a transition with its whole return. */
 AmStatus assignment_store(Agent *agent, const float *row, double target, AmError *error);

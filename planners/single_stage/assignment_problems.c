@@ -174,15 +174,16 @@ AmStatus assignment_prices_text(char text[ASSIGNMENT_PRICES_BYTES], const Assign
     return status;
 }
 
-AmStatus assignment_zero_shot(double *gain, double *surprise, const AssignmentPolicy *policy,
-                              const Assignments *self, int32_t looks, AssignmentEpisode *episode,
-                              AssignmentState *state, AmError *error) {
+AmStatus assignment_zero_shot(double *gain, double *surprise, AssignmentEpisode *episode,
+                              const AssignmentPlayer *player, AmError *error) {
+    const Assignments *self = player->problem;
     const AxisPlan nothing = {0};
+    AssignmentPlayer seeded = *player;
     Random random;
     int32_t best = 0;
     random_seed(&random, 0);
-    TRY(assignment_play(episode, policy, self, &nothing, &(AssignmentManner){.best = looks}, &random, state,
-                        error));
+    seeded.random = &random;
+    TRY(assignment_play(episode, &seeded, &nothing, error));
     *gain = -INFINITY;
     for (int32_t k = 0; k <= episode->count; k++) {
         PlanPrice price;

@@ -46,12 +46,11 @@ AmStatus assignment_problem_teach(AssignmentProblem *self, int64_t evaluations, 
 AmStatus assignment_prices_text(char text[ASSIGNMENT_PRICES_BYTES], const AssignmentModule *module,
                                 AmError *error);
 
-/* Plays an episode without noise that estimates `looks` actions of each state, and prices its first
+/* Plays an episode with the player's choice of actions and random numbers of its own, and prices its first
  * ASSIGNMENT_ZERO_SHOT plans: `*gain` is that of the best one. `*surprise`, where not NULL: the difference
  * between the network's value of the first action and the estimated gain that followed. */
 #define ASSIGNMENT_ZERO_SHOT 10
-AmStatus assignment_zero_shot(double *gain, double *surprise, const AssignmentPolicy *policy,
-                              const Assignments *self, int32_t looks, AssignmentEpisode *episode,
-                              AssignmentState *state, AmError *error);
+AmStatus assignment_zero_shot(double *gain, double *surprise, AssignmentEpisode *episode,
+                              const AssignmentPlayer *player, AmError *error);
 
 #endif

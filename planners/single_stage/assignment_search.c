@@ -14,7 +14,7 @@
 #define BEAM                  3 /* plans of a mesh that are expanded at each step of the beginning */
 #define UPDATES_PER_EXPANSION 2
 #define FAMILIAR_EXPANSIONS   64  /* without a new plan, one after the other: nothing is left to find */
-#define RANDOM_LOOKS          3   /* of an expansion that is drawn */
+#define RANDOM_ESTIMATES      3   /* of an expansion that is drawn */
 #define MOST_REPEATS          150 /* plans in a row that come to ones priced before */
 #define PRICES_PER_EXPANSION  2
 #define MOST_UNFIT            2 /* prices in a row without a plan that fits: missing memory weighs more */
@@ -49,7 +49,7 @@ typedef struct Node {
 struct AssignmentSearch {
     SingleStageSearch *stages;
     AssignmentPolicy policy;
-    int32_t looks; /* of an expansion */
+    int32_t estimates; /* of an expansion */
     Random random;
     PlanPrice unsplit;
     int32_t most_meshes, mesh_count;
@@ -96,7 +96,7 @@ AmStatus assignment_search_open(AssignmentSearch **search, SingleStageSearch *st
     settings.replay_capacity = 4096;
     const char *path = scope->request->method.policy;
     bool expects_errors = scope->searcher == SEARCHER_DQN;
-    self->looks = expects_errors ? ASSIGNMENT_LOOKS : ASSIGNMENT_FEW_LOOKS;
+    self->estimates = expects_errors ? ASSIGNMENT_ESTIMATES : ASSIGNMENT_FEW_ESTIMATES;
     if (!path) TRY(assignment_policy_built_in(&self->policy, &settings, error));
     else if (strcmp(path, UNTRAINED) != 0) TRY(assignment_policy_read(&self->policy, &settings, path, error));
     else TRY(assignment_agent_untrained(&self->policy.actions, &settings, ASSIGNMENT_FEATURES, error));
@@ -158,14 +158,19 @@ static void note_price(AssignmentSearch *self, int32_t place) {
 }
 
 /* Adds new plans that are one action away from a plan: those of the actions that the network ranks first. */
-static AmStatus expand_node(AssignmentSearch *self, int32_t parent, double temperature, int32_t random_looks,
+static AmStatus expand_node(AssignmentSearch *self, int32_t parent, double temperature, int32_t random_count,
                             AmError *error) {
     Node *from = &self->nodes[parent];
     const Assignments *assignments = &self->assignments[from->mesh];
     AssignmentState *state = &self->state;
-    AssignmentLooks looks;
-    const AssignmentManner manner = {
-        .best = self->looks - random_looks, .random = random_looks, .temperature = temperature};
+    ActionEstimates estimates;
+    const AssignmentPlayer player = {.policy = &self->policy,
+                                     .problem = assignments,
+                                     .state = state,
+                                     .choice = {.best = self->estimates - random_count,
+                                                .random = random_count,
+                                                .temperature = temperature},
+                                     .random = &self->random};
     bool known[ASSIGNMENT_MOST_ACTIONS];
     int32_t before = self->node_count;
     from->expansions++;
@@ -173,19 +178,19 @@ static AmStatus expand_node(AssignmentSearch *self, int32_t parent, double tempe
     TRY(assignment_enter(state, assignments, &from->plan, error));
     for (int32_t a = 0; a < state->action_count; a++)
         known[a] = is_known(self, from->mesh, &state->actions[a].next);
-    TRY(assignment_look(&looks, &self->policy, assignments, state, &manner, known, &self->random, error));
-    for (int32_t n = 0; n < looks.count; n++) {
-        const AssignmentLook *look = &looks.of[n];
+    TRY(assignment_estimate_actions(&estimates, &player, known, error));
+    for (int32_t n = 0; n < estimates.count; n++) {
+        const ActionEstimate *estimated = &estimates.of[n];
         Node node = {.mesh = from->mesh,
                      .parent = parent,
-                     .plan = state->actions[look->action].next,
-                     .estimate = look->estimate,
-                     .expected = look->value,
-                     .value = look->value};
-        memcpy(node.facts, look->facts, sizeof node.facts);
+                     .plan = state->actions[estimated->action].next,
+                     .estimate = estimated->estimate,
+                     .expected = estimated->value,
+                     .value = estimated->value};
+        memcpy(node.facts, estimated->facts, sizeof node.facts);
         add_node(self, &node);
-        TRY(assignment_store(self->policy.actions, state->features[look->action],
-                             look->estimate.gain - from->estimate.gain, error));
+        TRY(assignment_store(self->policy.actions, state->features[estimated->action],
+                             estimated->estimate.gain - from->estimate.gain, error));
     }
     if (!self->stages->scope->request->method.no_learning)
         agent_learn(self->policy.actions, UPDATES_PER_EXPANSION);
@@ -265,7 +270,7 @@ static AmStatus expand_again(AssignmentSearch *self, AmError *error) {
         if (total > most) chosen = k;
         most = fmax(most, total);
     }
-    return expand_node(self, chosen, self->temperature, RANDOM_LOOKS, error);
+    return expand_node(self, chosen, self->temperature, RANDOM_ESTIMATES, error);
 }
 
 static void log_price(const AssignmentSearch *self, double gain) {
@@ -331,21 +336,25 @@ static AmStatus take_action(AssignmentSearch *self, Node *node, bool must_be_new
                             float row[ASSIGNMENT_FEATURES], bool *is_taken, AmError *error) {
     AssignmentState *state = &self->state;
     const Assignments *assignments = &self->assignments[node->mesh];
-    const AssignmentManner manner = {.best = 1, .temperature = NEAR_TEMPERATURE};
-    AssignmentLooks looks;
+    const AssignmentPlayer player = {.policy = &self->policy,
+                                     .problem = assignments,
+                                     .state = state,
+                                     .choice = {.best = 1, .temperature = NEAR_TEMPERATURE},
+                                     .random = &self->random};
+    ActionEstimates estimates;
     bool skipped[ASSIGNMENT_MOST_ACTIONS] = {false};
     TRY(assignment_enter(state, assignments, &node->plan, error));
     for (int32_t a = 0; a < state->action_count && must_be_new; a++)
         skipped[a] = is_known(self, node->mesh, &state->actions[a].next);
-    TRY(assignment_look(&looks, &self->policy, assignments, state, &manner, skipped, &self->random, error));
-    *is_taken = looks.count > 0;
+    TRY(assignment_estimate_actions(&estimates, &player, skipped, error));
+    *is_taken = estimates.count > 0;
     if (!*is_taken) return AM_OK;
-    const AssignmentLook *look = &looks.of[0];
-    memcpy(row, state->features[look->action], sizeof state->features[0]);
-    memcpy(node->facts, look->facts, sizeof node->facts);
-    node->plan = state->actions[look->action].next;
-    node->estimate = look->estimate;
-    node->expected = node->value = look->value;
+    const ActionEstimate *estimated = &estimates.of[0];
+    memcpy(row, state->features[estimated->action], sizeof state->features[0]);
+    memcpy(node->facts, estimated->facts, sizeof node->facts);
+    node->plan = state->actions[estimated->action].next;
+    node->estimate = estimated->estimate;
+    node->expected = node->value = estimated->value;
     return AM_OK;
 }
 

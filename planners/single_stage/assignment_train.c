@@ -134,15 +134,18 @@ static AmStatus open_validation(Trainer *self, AmError *error) {
 
 static AmStatus report_progress(Trainer *self, AmError *error) {
     const AssignmentTraining *training = self->training;
+    Play *memory = &self->plays[0]; /* which no problem uses now */
     AssignmentProgress progress = {.problems = self->head.done,
                                    .problem_count = self->head.problems,
                                    .loss = agent_loss(self->policy.actions)};
     for (int32_t k = 0; k < self->validation_count; k++) {
         double gain, surprise;
         if (stop_flag_is_set(training->interrupted)) return AM_OK; /* train_network() ends */
-        TRY(assignment_zero_shot(&gain, &surprise, &self->policy, &self->validation[k].assignments,
-                                 ASSIGNMENT_LOOKS, &self->plays[0].episodes[0], &self->plays[0].state,
-                                 error));
+        const AssignmentPlayer player = {.policy = &self->policy,
+                                         .problem = &self->validation[k].assignments,
+                                         .state = &memory->state,
+                                         .choice.best = ASSIGNMENT_ESTIMATES};
+        TRY(assignment_zero_shot(&gain, &surprise, &memory->episodes[0], &player, error));
         double regret = fmax(-MOST_REGRET, fmin(MOST_REGRET, self->teacher[k] - gain));
         progress.gain += gain / self->validation_count;
         progress.error += surprise / self->validation_count;
@@ -158,15 +161,17 @@ static AmStatus check_interrupt(const Play *self, AmError *error) {
 }
 
 static AmStatus play_problem(Play *self, AmError *error) {
-    static const AssignmentManner manners[EPISODES + DEMONSTRATIONS] = {
+    static const ActionChoice choices[EPISODES + DEMONSTRATIONS] = {
         {8, 0, 0}, {8, 16, 0}, {8, 16, 0.1}, {4, 20, 0.3}, {8, 16, 0}};
     static const AxisPlan nothing = {0};
-    static const AssignmentManner supervised = {0, ASSIGNMENT_MOST_LOOKS, 0};
+    static const ActionChoice supervised = {0, ASSIGNMENT_MOST_ESTIMATES, 0};
     const AssignmentTraining *training = self->trainer->training;
     const Assignments *assignments = &self->problem.assignments;
     const AssignmentPolicy policy = {.actions = self->agent};
     uint64_t seed = self->trainer->head.seed;
     Random random;
+    AssignmentPlayer player = {
+        .policy = &policy, .problem = assignments, .state = &self->state, .random = &random};
     random_seed(&random, random_at(seed, 1, self->index));
     TRY(check_interrupt(self, error));
     TRY(assignment_problem_open(&self->problem, training->modules, training->module_count, seed, self->index,
@@ -175,14 +180,11 @@ static AmStatus play_problem(Play *self, AmError *error) {
     for (int32_t k = 0; k < EPISODES + DEMONSTRATIONS; k++) {
         AxisPlan best = self->problem.problem->best.axis_plan;
         best.gathers_again = 0;
-        const AssignmentManner *manner = training->is_supervised ? &supervised : &manners[k];
+        player.choice = training->is_supervised ? supervised : choices[k];
         TRY(check_interrupt(self, error));
         if (k < EPISODES && !training->is_supervised)
-            TRY(assignment_play(&self->episodes[k], &policy, assignments,
-                                k == EPISODES - 1 ? &best : &nothing, manner, &random, &self->state, error));
-        else
-            TRY(assignment_demonstrate(&self->episodes[k], &policy, assignments, &best, manner, &random,
-                                       &self->state, error));
+            TRY(assignment_play(&self->episodes[k], &player, k == EPISODES - 1 ? &best : &nothing, error));
+        else TRY(assignment_demonstrate(&self->episodes[k], &player, &best, error));
         for (int32_t place = 0; place <= self->episodes[k].count; place++) {
             PlanPrice price;
             TRY(problem_price(assignments->problem, &self->episodes[k].plans[place], &price, error));

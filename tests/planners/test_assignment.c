@@ -9,7 +9,7 @@
 
 /* Perceptrons of three layers whose widths ask for different splits. */
 static const int64_t widths[][4] = {{64, 512, 2048, 64}, {512, 512, 512, 512}, {2048, 64, 2048, 64}};
-enum { MODULES = 3, SEED = 77, BATCH = 256, SMALL_BATCH = 8, LARGE_BATCH = 8192, LOOKS = 3 };
+enum { MODULES = 3, SEED = 77, BATCH = 256, SMALL_BATCH = 8, LARGE_BATCH = 8192, ESTIMATES = 3 };
 
 typedef struct Modules {
     PlanContext *contexts[MODULES];
@@ -57,10 +57,11 @@ static double mean_gain(const Modules *modules, const AssignmentPolicy *policy) 
         AmError error = {0};
         AssignmentProblem problem;
         double gain;
+        const AssignmentPlayer player = {
+            .policy = policy, .problem = &problem.assignments, .state = &state, .choice.best = ESTIMATES};
         if (assignment_problem_open(&problem, modules->modules, modules->count, SEED, index, &error) !=
                 AM_OK ||
-            assignment_zero_shot(&gain, NULL, policy, &problem.assignments, LOOKS, &episode, &state,
-                                 &error) != AM_OK)
+            assignment_zero_shot(&gain, NULL, &episode, &player, &error) != AM_OK)
             fail_msg("%s", error.text);
         sum += gain / PROBLEMS;
         assignment_problem_close(&problem);
@@ -245,7 +246,6 @@ static void test_trained_beats_shuffled(void **state) {
 static void test_learnt_errors(void **state) {
     (void)state;
     static AssignmentState at;
-    const AssignmentManner manner = {.best = ASSIGNMENT_LOOKS};
     const AxisPlan nothing = {0};
     Modules modules;
     AmError error = {0};
@@ -257,22 +257,26 @@ static void test_learnt_errors(void **state) {
     if (assignment_policy_built_in(&policy, &settings, &error) != AM_OK) fail_msg("%s", error.text);
     for (uint64_t index = 0; index < (uint64_t)PROBLEMS; index++) {
         AssignmentProblem problem;
-        AssignmentLooks looks;
+        ActionEstimates estimates;
         Random random;
+        const AssignmentPlayer player = {.policy = &policy,
+                                         .problem = &problem.assignments,
+                                         .state = &at,
+                                         .choice.best = ASSIGNMENT_ESTIMATES,
+                                         .random = &random};
         random_seed(&random, index);
         if (assignment_problem_open(&problem, modules.modules, modules.count, SEED, index, &error) != AM_OK ||
             assignment_enter(&at, &problem.assignments, &nothing, &error) != AM_OK ||
-            assignment_look(&looks, &policy, &problem.assignments, &at, &manner, NULL, &random, &error) !=
-                AM_OK)
+            assignment_estimate_actions(&estimates, &player, NULL, &error) != AM_OK)
             fail_msg("%s", error.text);
-        for (int32_t n = 0; n < looks.count; n++) {
-            const AssignmentLook *look = &looks.of[n];
+        for (int32_t n = 0; n < estimates.count; n++) {
+            const ActionEstimate *of_action = &estimates.of[n];
             PlanPrice price;
-            if (problem_price(problem.problem, &at.actions[look->action].next, &price, &error) != AM_OK)
+            if (problem_price(problem.problem, &at.actions[of_action->action].next, &price, &error) != AM_OK)
                 fail_msg("%s", error.text);
             double gain = assignment_value(&problem.assignments, &price).seconds_gain;
-            estimated += fabs(gain - look->estimate.seconds_gain);
-            expected += fabs(gain - look->value.seconds_gain);
+            estimated += fabs(gain - of_action->estimate.seconds_gain);
+            expected += fabs(gain - of_action->value.seconds_gain);
         }
         assignment_problem_close(&problem);
     }
