@@ -285,9 +285,9 @@ static void print_peak(Text *text, const Simulation *simulation) {
 }
 
 void simulation_print(Text *text, const Simulation *simulation) {
-    text_append(text, "%s on cluster %s, %d devices\nstep ",
+    text_append(text, "%s on cluster %s, %d device%s\nstep ",
                 simulation->module_name ? simulation->module_name : "module", simulation->cluster_name,
-                simulation->device_count);
+                simulation->device_count, simulation->device_count == 1 ? "" : "s");
     text_append_seconds(text, simulation->step_seconds);
     text_append_string(text, ", ");
     text_append_count(text, flops_per_second(simulation));

@@ -350,8 +350,11 @@ const char *ir_no_training(Arena *arena, const IrRoles *roles) {
         text_append(&text, "its %d weight%s returned unchanged", weights, weights == 1 ? " is" : "s are");
     else if (updated > 0 && roles->loss < 0) text_append_string(&text, "it returns no loss");
     else if (updated > 0)
-        text_append(&text, "the loss depends on none of its %d updated parameters", updated);
-    else text_append(&text, "no output updates any of its %d parameters", roles->parameter_count);
+        text_append(&text, "the loss depends on none of its %d updated parameter%s", updated,
+                    updated == 1 ? "" : "s");
+    else
+        text_append(&text, "no output updates any of its %d parameter%s", roles->parameter_count,
+                    roles->parameter_count == 1 ? "" : "s");
     const char *reason = text.data ? arena_copy_string(arena, text.data) : NULL;
     text_free(&text);
     return reason ? reason : "no weight is updated";

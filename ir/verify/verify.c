@@ -99,6 +99,20 @@ static AmStatus verify_instruction(const Verifier *verifier, const IrInstruction
     return row->function(verifier, instruction);
 }
 
+/* Notes why no plan of the module can be made, though XLA accepts it: the first reason alone. */
+static AmStatus note_unplanned(const Verifier *verifier, const AmError *reason,
+                               const IrInstruction *instruction) {
+    IrModule *module = verifier->module;
+    if (module->unplanned) return AM_OK;
+    AmError *kept = ARENA_ARRAY(&module->arena, AmError, 1);
+    if (!kept) return am_fail_memory(verifier->error, sizeof *kept);
+    *kept = *reason;
+    module->unplanned = kept;
+    module->refused = instruction->message;
+    am_warn(&module->warnings, "%s (XLA accepts it; no plan can be made)", reason->text);
+    return AM_OK;
+}
+
 /* Notes the first error of the module that XLA does not have; otherwise refuses the instruction. */
 static AmStatus verify_as_xla(const Verifier *verifier, const IrInstruction *instruction) {
     IrModule *module = verifier->module;
@@ -113,13 +127,29 @@ static AmStatus verify_as_xla(const Verifier *verifier, const IrInstruction *ins
         if (verifier->error && verifier->error->code == AM_OK) *verifier->error = strict;
         return status;
     }
-    if (module->unplanned) return AM_OK;
-    AmError *kept = ARENA_ARRAY(&module->arena, AmError, 1);
-    if (!kept) return am_fail_memory(verifier->error, sizeof *kept);
-    *kept = strict;
-    module->unplanned = kept;
-    module->refused = instruction->message;
-    am_warn(&module->warnings, "%s (XLA accepts it; no plan can be made)", strict.text);
+    return note_unplanned(verifier, &strict, instruction);
+}
+
+/* Plans add up the bytes of values, with several copies of each: the sums stay below 2^63. */
+#define MOST_BYTES ((int64_t)1 << 58)
+
+/* Notes the instruction at which the values of the module have more bytes than sums of plans can hold. */
+static AmStatus verify_bytes(const Verifier *verifier) {
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < verifier->module->instruction_count && !verifier->module->unbounded; i++) {
+        const IrInstruction *instruction = &verifier->module->instructions[i];
+        AmError reason = {0};
+        Verifier strict = {verifier->module, &reason, false};
+        if (instruction->shape.type == DTYPE_TUPLE)
+            continue; /* its elements are counted where they are made */
+        int64_t own = ir_shape_bytes(&instruction->shape);
+        if (own <= MOST_BYTES - bytes) {
+            bytes += own;
+            continue;
+        }
+        verify_refuse(&strict, instruction, "the values up to this one have more than 2^58 bytes");
+        return note_unplanned(verifier, &reason, instruction);
+    }
     return AM_OK;
 }
 
@@ -129,5 +159,6 @@ AmStatus ir_verify(IrModule *module, AmError *error) {
         TRY(verify_as_xla(&verifier, &module->instructions[i]));
     }
     TRY(verify_module(&verifier));
+    TRY(verify_bytes(&verifier));
     return verify_shardings(&verifier);
 }

@@ -39,6 +39,7 @@ static const Case cases[] = {
     {"f32[2,3] add(m, bm)", UNPLANNED "found the shape bf16[2,3], expected f32[2,3]"},
     {"bf16[3,2] transpose(m), dimensions={1,0}", UNPLANNED "found the shape bf16[3,2], expected f32[3,2]"},
     {"(bf16[2,3]) tuple(m)", "found the shape bf16[2,3], expected f32[2,3]"},
+    {"f32[1073741824,1073741824] broadcast(z), dimensions={}", UNPLANNED "more than 2^58 bytes"},
     {"f32[7] bitcast(m)", UNPLANNED "it makes 28 bytes of 24"},
     {"f32[2,3] fusion(m, m), kind=kLoop, calls=one", UNPLANNED "takes 1 parameters, expected 2"},
     {"bf16[2,3] fusion(m), kind=kLoop, calls=one", "found the shape bf16[2,3], expected f32[2,3]"},
