@@ -30,6 +30,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
 from program import AUTOMAP, FULL, skip_where_missing
 
 with skip_where_missing():
+    from opcode_modules import NOT_IN_JAXLIB
     from xla_verdicts import ask_xla
 
 MUTATIONS = None if FULL else 80
@@ -37,8 +38,6 @@ BEFORE = (SOURCE / "tests" / "data" / "verify" / "module.hlo.txt").read_text().s
 
 # --------------------------------------------------------------- Differences
 
-# Opcodes that automap knows and jaxlib's parser does not.
-UNKNOWN_TO_XLA = {"atan", "collective-reduce", "shuffle"}
 # The entry computation that is put in place of another may have none.
 WITHOUT_CASE = {"parameter"}
 
@@ -115,7 +114,7 @@ def opcodes():
     assert rows, "ir/opcodes.def: no row was read"
     special = {"bitcast-convert", "clamp", "compare", "convert", "reduce-precision", "select", "stochastic-convert"}
     plain = [(name, int(arity)) for name, arity, rule in rows
-             if rule == "ELEMENTWISE" and name not in special | UNKNOWN_TO_XLA]
+             if rule == "ELEMENTWISE" and name not in special | NOT_IN_JAXLIB]
     return plain, [name for name, _, _ in rows]
 
 
@@ -205,7 +204,7 @@ operators, names = opcodes()
 cases = table()
 right = check(ask(cases), lambda *_: False)
 typed = check(ask(list(element_types(operators))), lambda *_: False)
-for name in set(names) - UNKNOWN_TO_XLA - WITHOUT_CASE:
+for name in set(names) - NOT_IN_JAXLIB - WITHOUT_CASE:
     assert any(f" {name}(" in case for case in right + typed), f"no right instruction has the opcode {name}"
 for (reason, who, _), (case, (xla, _), (automap, _)) in zip(DIFFERENCES, ask([row[2] for row in DIFFERENCES])):
     assert (xla, automap) == (who == "XLA", who == "automap"), f"no longer true: {reason}: {case}"

@@ -19,9 +19,10 @@ enum { TYPE_COUNT = sizeof types / sizeof *types };
 static const struct {
     IrOpcode opcode;
     int32_t arity;
-    const char *rule;
+    const char *rule, *results;
 } operators[] = {
-#define OPCODE(name, text, arity, rule, ...) {IR_##name, arity, #rule},
+#define OPCODE(name, text, arity, rule, linearity, cost, flops, shape, operands, results, facts) \
+    {IR_##name, arity, #rule, #results},
 #include "ir/opcodes.def"
 #undef OPCODE
 };
@@ -83,7 +84,8 @@ static void add_table(Cases *self) {
             continue;
         for (int32_t t = 0; t < TYPE_COUNT; t++) {
             Dtype operands[3] = {opcode == IR_SELECT ? DTYPE_PRED : types[t], types[t], types[t]};
-            add(self, opcode, NULL, arity, operands, opcode == IR_IS_FINITE ? DTYPE_PRED : types[t]);
+            bool is_pred = strcmp(operators[k].results, "PRED") == 0;
+            add(self, opcode, NULL, arity, operands, is_pred ? DTYPE_PRED : types[t]);
         }
     }
 }
