@@ -43,7 +43,7 @@ typedef enum TraitKind {
     DEGREE,
     STAGES,        /* several */
     PINNED_STAGES, /* several, by the pins */
-    ONE_STAGE,     /* the option that leaves plans of one stage alone */
+    ONE_STAGE,     /* the option that permits only one-stage plans */
     ONE_KIND,      /* the option that leaves one-stage plans or pipelines alone */
     MICRO_BATCHES, /* several, or as many as suit */
     SPLIT_LAYERS,

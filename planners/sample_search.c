@@ -291,7 +291,7 @@ static AmStatus climb_stages(SearchContext *self, AmError *error) {
     return status;
 }
 
-/* Adds the best plan of one stage and one micro-batch with overrides, if it is near the best of all. */
+/* Adds the best one-stage plan with one micro-batch with overrides, if it is near the best of all. */
 static AmStatus add_overridden_plan(SearchContext *self, AmError *error) {
     static const PlanOrigin parts[] = {PLAN_ORIGIN_SINGLE_STAGE, PLAN_ORIGIN_IMPROVEMENT,
                                        PLAN_ORIGIN_BASELINE};

@@ -17,7 +17,7 @@
 #include "planners/single_stage/single_stage_search.h"
 #include "planners/strategy.h"
 
-/* ---- baselines of one stage ---- */
+/* ---- one-stage baselines ---- */
 
 /* Keeps the fastest step of each baseline, and leaves out those that became slower. */
 static void leave_out_slower(bool *is_left_out, BaselineResult *best, const SearchResult *found) {
@@ -153,7 +153,7 @@ AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, b
     return AM_OK;
 }
 
-/* ---- baselines of several stages ---- */
+/* ---- pipeline baselines ---- */
 
 /* Prices one baseline with one number of micro-batches. `*seconds`: NAN where none fits. */
 static AmStatus add_pipeline(SearchResult *result, SearchContext *self, const SearchScope *scope,

@@ -12,7 +12,7 @@
 AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, bool is_first_done,
                                     const int32_t *only, const SearchScope *scope, AmError *error);
 
-/* Adds the baselines of several stages to a result, without `only` to one with a plan: with one micro-batch,
+/* Adds the pipeline baselines to a result, without `only` to one with a plan: with one micro-batch,
  * with as many as the plan has, and from there with more or fewer as long as that is faster; of a large
  * module also only as long as it may win. One that fits with neither begins with the largest number.
  * `is_large`: not with one micro-batch, but with eight where the plan has one. `only` [BASELINE_COUNT], or
@@ -20,9 +20,9 @@ AmStatus search_add_stage_baselines(SearchResult *result, SearchContext *self, b
 AmStatus search_add_pipeline_baselines(SearchResult *result, SearchContext *self, bool is_large,
                                        const int32_t *only, const SearchScope *scope, AmError *error);
 
-/* Returns whether the limits leave time for baselines of several stages, which take some time to price. */
+/* Returns whether the limits leave time for pipeline baselines, which take some time to price. */
 bool search_may_price_pipelines(const SearchContext *search);
-/* Gives the baselines of several stages the reason for which they have no price. */
+/* Gives the pipeline baselines the reason for which they have no price. */
 void search_leave_out_pipelines(SearchResult *result);
 
 /* Prices the baselines with selective and full recomputation beside the plan of a search: each with the
@@ -38,16 +38,16 @@ AmStatus search_recomputed_baseline(SearchContext *self, AmError *error);
 
 /* -- baselines outside of the rounds -- */
 
-/* Gives the fastest baselines of one stage unequal shares on mixed devices, before all other plans. One
+/* Gives the fastest one-stage baselines unequal shares on mixed devices, before all other plans. One
  * evaluation is left for a given plan. */
 AmStatus search_share_baselines(SearchContext *search, AmError *error);
 
-/* Adds the plans that every budget has: the baselines of one stage, each with its best number of
+/* Adds the plans that every budget has: the one-stage baselines, each with its best number of
  * micro-batches, or the unsplit plan, and, if the module is small, those of several stages with the least
  * number. They depend on the module, the cluster and the request alone, and take no evaluation. */
 AmStatus search_add_floor(SearchContext *self, AmError *error);
 
-/* Prices the baselines of one stage although the time is up, until one fits: a search without any other plan
+/* Prices the one-stage baselines although the time is up, until one fits: a search without any other plan
  * returns it rather than none. */
 AmStatus search_add_late_baselines(SearchContext *self, AmError *error);
 

@@ -93,7 +93,7 @@ static AmStatus add_first_stage_plans(Round *self, int64_t size, AmError *error)
     return AM_OK;
 }
 
-/* Adds the baselines of one stage, each with its best number of micro-batches, in round 0. For a large
+/* Adds the one-stage baselines, each with its best number of micro-batches, in round 0. For a large
  * module, also one-stage plans with the number of the best baseline, if that is the best plan. */
 static AmStatus add_stage_baselines(Round *self, AmError *error) {
     SearchContext *search = self->search;
@@ -191,7 +191,7 @@ static AmStatus run_round(Phases *self, const Phase *phase, AmError *error) {
     return AM_OK;
 }
 
-/* Returns whether a small round has plans of one stage: its estimates of all meshes, which round 0 makes
+/* Returns whether a small round has one-stage plans: its estimates of all meshes, which round 0 makes
  * again, take up to a second for larger modules. If memory is scarce, pipelines come first. */
 static bool begins_with_one_stage(const SearchContext *search) {
     const SearchScope *scope = search->scope;

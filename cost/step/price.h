@@ -1,7 +1,7 @@
 /* The price of a lowered program: seconds of a step and bytes of memory.
  *
  * price_program() sums the steps of one program on the compute and the communication stream of a device
- * (device_streams.h). It prices the plans of one stage; plans of several stages are simulated
+ * (device_streams.h). It prices the one-stage plans; plans of several stages are simulated
  * (cost/simulate/simulate.h).
  */
 #ifndef COST_STEP_PRICE_H

@@ -164,7 +164,7 @@ static AmStatus bound_mesh(double *seconds, const void *user, Arena *arena, int3
     return AM_OK;
 }
 
-/* ---- a plan of one stage ---- */
+/* ---- a one-stage plan ---- */
 
 /* The plan's mesh and its queries, bounded concurrently, each with messages of its own. */
 typedef struct OwnBound {

@@ -70,7 +70,7 @@ static void add_regions(ExplainedTimeline *self, const ProgramInstruction *loop)
         add_body(self, loop->regions.programs[r], self->loop_count - 1);
 }
 
-/* Finds loops over micro-batches that run one after another, as under GPipe. The slices of plans of one stage
+/* Finds loops over micro-batches that run one after another, as under GPipe. The slices of one-stage plans
  * have their micro-batch. */
 static void find_separate_loop(ExplainedTimeline *self, const ProgramInstruction *loop) {
     const Plan *plan = self->explainer->plan;

@@ -6,7 +6,7 @@
  *     ------------------  ------------------------------------  -------------------------------------------
  *     chosen              always                                layers apart, source's recomputation undone
  *     with recomputation  where the plan is short of memory     layers apart
- *     with loops          small module or plan of one stage     none (loops over layers stay)
+ *     with loops          small module or one-stage plan     none (loops over layers stay)
  *
  * With a limit of evaluations, loops come first for a target: they have the plans of a search of loops alone.
  * A large module, of which a sample is searched (planners/sample_search.h), is always short of memory: its

@@ -46,7 +46,7 @@ typedef struct Degrees {
         };
     };
     const char *origins[DEGREE_KINDS]; /* "--stages", "hints.json: $.stages"; NULL: derived or free */
-    bool excludes_one_stage;           /* the places of pins leave no plan of one stage */
+    bool excludes_one_stage;           /* the places of pins leave no one-stage plan */
 } Degrees;
 
 bool degrees_are_free(const Degrees *degrees);

@@ -34,7 +34,7 @@ AmStatus stage_add_overrides(PlanStage *stage, PlanPrice *price, Arena *arena, S
  * the module's shardings. */
 int64_t override_evaluations(const SearchScope *scope, int64_t limit);
 
-/* Adds overrides to a simulated plan of one stage and one micro-batch. `budget`: a part of the caller's,
+/* Adds overrides to a simulated one-stage plan with one micro-batch. `budget`: a part of the caller's,
  * whose limit is lowered to the overrides' share of such a search. The plan is simulated anew. */
 AmStatus plan_add_overrides(Plan *plan, SearchBudget *budget, Arena *arena, const PlanContext *context,
                             const Cluster *cluster, const SearchScope *scope, OverrideExtent extent,
