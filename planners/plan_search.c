@@ -212,10 +212,11 @@ static void finish_task(void *user, int32_t k) {
 
 AmStatus plan_search_finish(SearchResult *result, Arena *arena, PlanContext *primary, const Cluster *cluster,
                             const SearchScope *scope, AmError *error) {
-    SearchScope narrowed = *scope;
+    SearchRequest request;
+    SearchScope narrowed;
     const StopSignal stop = {scope->request->callbacks.interrupted, 0};
     double start = clock_seconds();
-    search_narrow(&narrowed);
+    TRY(narrow_options(&narrowed, &request, scope, arena, primary, cluster, error));
     SearchContext self = search_context(result, arena, primary, cluster, &narrowed);
     TRY(search_add_recomputed_baselines(&self, error));
     FinishTasks tasks = {.search = &self, .stop = &stop, .copy = *result->plan};

@@ -242,6 +242,7 @@ static AmStatus add_recomputed_stages(SearchResult *result, SearchContext *self,
     }
     if (!is_any) return AM_OK;
     TRY(find_recomputed(&recomputed, &reason, self, kind, error));
+    if (!degrees_allow_stages(&self->request->constraints.degrees, 1)) reason = "it has other degrees";
     if (!reason) TRY(price_numbers(&baselines, 0, &recomputed, error));
     for (int32_t e = 0; e < BASELINE_COUNT; e++) {
         if (!is_wanted[e]) continue;
@@ -250,8 +251,10 @@ static AmStatus add_recomputed_stages(SearchResult *result, SearchContext *self,
         to->recompute = NULL; /* its name has it */
         if (reason) to->reason = reason;
         else if (isnan(to->seconds) && !to->reason) to->reason = "its micro-batches allow no recomputation";
-        if (found.plan && found.plan->predicted_step_seconds == to->seconds)
-            add_recomputed_plan(result, self, found.plan, (Baseline)e);
+        if (!found.plan || found.plan->predicted_step_seconds != to->seconds) continue;
+        if (search_check_plan(self->scope, found.plan, NULL) != AM_OK)
+            *to = (BaselineResult){.seconds = NAN, .reason = "the pins exclude it"};
+        else add_recomputed_plan(result, self, found.plan, (Baseline)e);
     }
     return AM_OK;
 }
