@@ -169,6 +169,36 @@ static AmStatus check_device_counts(const Placement *self, const PlanContext *co
     return AM_OK;
 }
 
+/* Checks that each stage has a device of the cluster that all pins of its operators allow. */
+static AmStatus check_stage_devices(const Placement *self, Arena *arena, AmError *error) {
+    const Cluster *cluster = described(self->cluster);
+    const PropagationPin *first[STAGES_MOST] = {0};
+    bool *shared[STAGES_MOST] = {0}; /* the devices that the pins before allow */
+    char label[PIN_LABEL_BYTES], other[PIN_LABEL_BYTES], unknown[PIN_ARGUMENT_BYTES];
+    const PropagationPin *before = NULL;
+    for (int32_t i = 0; i < self->count; i++) {
+        const PropagationPin *pin = self->on_devices[i];
+        int32_t stage = self->on_stage[i] && pin ? pin_number(self->on_stage[i]) : -1, left = 0;
+        if (stage < 0 || stage >= STAGES_MOST || pin == first[stage] || pin == before) continue;
+        bool *allowed = ARENA_ARRAY(arena, bool, cluster->device_count);
+        if (!allowed) return am_fail_memory(error, cluster->device_count);
+        before = pin;
+        if (!placement_mark_devices(allowed, unknown, cluster, pin)) continue;
+        if (!first[stage]) {
+            first[stage] = pin;
+            shared[stage] = allowed;
+            continue;
+        }
+        for (int32_t d = 0; d < cluster->device_count; d++) left += shared[stage][d] &= allowed[d];
+        if (left == 0)
+            return am_fail(error, pin_error(pin), pin_file(pin),
+                           "%s and %s contradict each other: no device is in both, and both scopes are on "
+                           "stage %d",
+                           pin_place(label, first[stage]), pin_label(other, pin), stage);
+    }
+    return AM_OK;
+}
+
 AmStatus placement_find(const Placement **placement, Arena *arena, const PlanContext *context,
                         const Cluster *cluster, const PropagationPin *pins, int32_t count, AmError *error) {
     bool has_any = false;
@@ -198,6 +228,7 @@ AmStatus placement_find(const Placement **placement, Arena *arena, const PlanCon
         last = pin;
     }
     TRY(check_device_counts(self, context, error));
+    TRY(check_stage_devices(self, arena, error));
     *placement = self;
     return AM_OK;
 }

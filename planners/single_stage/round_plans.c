@@ -231,7 +231,15 @@ static bool may_bound(const SingleStageSearch *self, double start) {
 }
 
 AmStatus single_stage_fail_degrees(const SingleStageSearch *self, AmError *error) {
-    char text[DEGREES_TEXT_BYTES];
+    char text[DEGREES_TEXT_BYTES], label[PIN_LABEL_BYTES];
+    const Placement *placement = self->scope->placement;
+    for (int32_t i = 0; placement && i < placement->count; i++)
+        for (int32_t d = 0; placement->devices[i] && d < self->cluster->device_count; d++)
+            if (!placement->devices[i][d])
+                return am_fail(error, AM_ERROR_INFEASIBLE, pin_file(placement->on_devices[i]),
+                               "%s: a plan of one stage has all %d devices (expected more stages, or "
+                               "--quota without the other devices)",
+                               pin_place(label, placement->on_devices[i]), self->cluster->device_count);
     return am_fail(error, AM_ERROR_INFEASIBLE, "", "no one-stage plan on %d devices has %s",
                    self->cluster->device_count, degrees_text(text, &self->request->constraints.degrees));
 }

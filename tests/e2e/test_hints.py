@@ -74,6 +74,8 @@ REFUSED = [
      "$.hints[0].sharding and {file}: $.hints[1].sharding contradict each other"),
     ([{"scope": "layers/0", "devices": 0}, {"scope": "layers/0", "devices": [1, 2]}], 3,
      "$.hints[0].devices and {file}: $.hints[1].devices contradict each other"),
+    ([{"scope": "layers/0", "stage": 0, "devices": 0}, {"scope": "layers/1", "stage": 0, "devices": "1-2"}], 3,
+     "$.hints[0].devices and {file}: $.hints[1].devices contradict each other: no device is in both"),
     ([{"scope": "layers/0", "devices": "0-1"}, {"scope": "layers/0", "split": 4}], 3,
      "$.hints[0].devices and {file}: $.hints[1].split contradict each other"),
     ([{"scope": "layers/0", "devices": "0-1,"}], 3, '{file}: $.hints[0].devices: "" is no device of cluster'),
