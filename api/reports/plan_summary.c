@@ -62,9 +62,11 @@ static void print_times(Text *text, const Summary *self) {
             text_append(&rows, "-\t-\t%s\n", baseline->reason ? baseline->reason : "");
         } else {
             text_append_seconds(&rows, baseline->seconds);
-            text_append(&rows, "\t%.3f\t%s%s\n", baseline->seconds / plan->predicted_step_seconds,
+            text_append(&rows, "\t%.3f\t%s%s%s%s\n", baseline->seconds / plan->predicted_step_seconds,
                         baseline->recompute ? baseline->recompute : "",
-                        baseline->recompute ? " recomputation" : "");
+                        baseline->recompute ? " recomputation" : "",
+                        baseline->recompute && baseline->is_of_other_form ? ", " : "",
+                        baseline->is_of_other_form ? "another form of the module" : "");
         }
     }
     text_append_table(text, rows.data);

@@ -112,13 +112,16 @@ static void add_form(FormSearch *self, const ModuleForm *form, const SearchScope
     if (*status == AM_OK) known->form_has_pipelines = has_pipelines(&before);
     known->form_is_split = primary->layer_map && sample_is_wanted(primary);
     AmStatus found = search_form(self, form, &of_form, &own);
+    const SearchResult after = *result;
     bool is_interrupted = result->interrupted;
     int64_t evaluations = before.evaluations + result->evaluations;
     double seconds = before.search_seconds + result->search_seconds;
     if (*status == AM_OK && (found != AM_OK || candidate_is_better(&before.pool.best, &result->pool.best))) {
         *result = before;
         self->primary = primary;
+        search_result_add_form(result, &after);
     } else {
+        search_result_add_form(result, &before);
         /* The reason of a form that was searched says more than that of baselines alone. */
         bool keeps_refusal = found == AM_ERROR_INFEASIBLE && of_form.purpose == PURPOSE_FLOOR;
         *status = found;

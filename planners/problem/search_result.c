@@ -33,6 +33,16 @@ static bool has_baselines(const SearchResult *result) {
     return result->baselines[0].seconds != 0 || result->baselines[0].reason;
 }
 
+void search_result_add_form(SearchResult *result, const SearchResult *other) {
+    for (int32_t e = 0; e < BASELINE_COUNT && has_baselines(other); e++) {
+        const BaselineResult *old = &result->baselines[e], *now = &other->baselines[e];
+        bool lacks_less = isnan(old->seconds) && baseline_lacks_less(now, old);
+        if (has_baselines(result) && !baseline_is_faster(now->seconds, old) && !lacks_less) continue;
+        result->baselines[e] = *now;
+        result->baselines[e].is_of_other_form = true;
+    }
+}
+
 void search_result_merge(SearchResult *result, const SearchResult *found) {
     const SearchResult kept = *result;
     if (candidate_is_better(&found->pool.best, &kept.pool.best)) *result = *found;

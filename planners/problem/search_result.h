@@ -27,6 +27,7 @@ typedef struct BaselineResult {
     int32_t micro_batches; /* of that step */
     const char *recompute; /* "full" or "selective" recomputation of its layers; NULL: none */
     int64_t needed_bytes;  /* of the fullest device, where it does not fit; else 0 */
+    bool is_of_other_form; /* of the module than the plan */
 } BaselineResult;
 
 /* The fastest step of a baseline by the tables of stages: a screen, not a price. */
@@ -69,5 +70,7 @@ void search_result_choose(SearchResult *result);
 void search_result_add(SearchResult *result, Plan *plan, PlanOrigin origin, const char *note);
 /* Adds the candidates, the baselines and the counts of a part to a result. */
 void search_result_merge(SearchResult *result, const SearchResult *found);
+/* Takes the baselines of another form of the module that are faster, or lack less memory. */
+void search_result_add_form(SearchResult *result, const SearchResult *other);
 
 #endif

@@ -1,11 +1,12 @@
-# labels: cpu e2e
+# labels: jax e2e
 # timeout: 300
-# cost: 20
+# cost: 30
 """Baselines beside a plan have their best number of micro-batches.
 
 A search is compared with `--baseline NAME --micro-batches M` for all baselines and all M that divide the batch, where
-memory is ample and where it needs several micro-batches. The table of the search has the fastest of these plans for
-each baseline, and none is faster than the plan of the search.
+memory is ample and where it needs several micro-batches. In a third case the source recomputes layers, which the plan
+undoes and a baseline needs to fit. The table of the search has the fastest of these plans for each baseline, and none
+is faster than the plan of the search.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_baseline_numbers.py`.
 """
@@ -15,14 +16,21 @@ import json
 import os
 import pathlib
 import sys
+import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
-from program import automap, module, succeed
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(SOURCE / "bench"), str(SOURCE / "datasets"), str(SOURCE / "tests" / "launch")]
+from program import automap, module, skip_where_missing, succeed
+
+with skip_where_missing():
+    import layers as forms
 
 NUMBERS = (1, 2, 4, 8, 16)  # of the batch of 16
+SIZES = (3, 64, 2, 192, 8, 32, 200)  # a batch of 8
 CASES = (
-    ("gpt2_tiny", "h100:1", []),
-    ("gpt2_tiny", "A", ["--memory-fraction", "7.7e-6"]),
+    ("gpt2_tiny", "h100:1", [], NUMBERS),
+    ("gpt2_tiny", "A", ["--memory-fraction", "7.7e-6"], NUMBERS),
+    ("recomputed", "nominal:4", ["--memory-fraction", "2.2e-4"], NUMBERS[:-1]),
 )
 
 
@@ -34,16 +42,18 @@ def price(words, baseline, number):
     return json.loads(done.stdout)["step_seconds"] if done.returncode == 0 else float("inf")
 
 
-def check(name, cluster, options):
-    words = ["search", module(name), "--cluster", cluster, *options, "--json", "--quiet", "-o", os.devnull]
+def check(name, cluster, options, numbers, folder):
+    is_generated = name == "recomputed"
+    model = forms.export("gpt", "trees", SIZES, folder, forms.sgd) if is_generated else module(name)
+    words = ["search", model, "--cluster", cluster, *options, "--json", "--quiet", "-o", os.devnull]
     found = json.loads(succeed(*words))
     table = found["baselines"]
-    pairs = [(baseline, number) for baseline in table for number in NUMBERS]
+    pairs = [(baseline, number) for baseline in table for number in numbers]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         steps = dict(zip(pairs, pool.map(lambda pair: price(words, *pair), pairs), strict=True))
     for baseline, shown in table.items():
-        best = min(steps[baseline, number] for number in NUMBERS)
-        number = next(number for number in NUMBERS if steps[baseline, number] == best)
+        best = min(steps[baseline, number] for number in numbers)
+        number = next(number for number in numbers if steps[baseline, number] == best)
         assert found["step_seconds"] <= best * (1 + 1e-9), f"{name} on {cluster}: {baseline} x {number}: {best} s"
         shown = float("inf") if shown is None else shown
         assert shown <= best * (1 + 1e-6), f"{name} on {cluster}: {baseline} {shown} s, with {number}: {best} s"
@@ -51,7 +61,8 @@ def check(name, cluster, options):
 
 
 def main():
-    priced = [check(*case) for case in CASES]
+    with tempfile.TemporaryDirectory() as folder:
+        priced = [check(*case, pathlib.Path(folder)) for case in CASES]
     assert priced[0] > priced[1] > 0, priced  # memory excludes some
     print(f"{sum(priced)} plans of baselines: ok")
 
