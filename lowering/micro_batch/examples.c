@@ -30,6 +30,7 @@ typedef struct Examples {
                          size */
     bool *counts;     /* [instruction]: depends on an iota or on random numbers */
     int32_t *outside; /* [instruction]: what it reads from outside of its loop, equal in all trips, or -1 */
+    const LoopLeaf **leaf_of; /* [instruction]: the array of a loop that it reads, or NULL */
 } Examples;
 
 static bool has_batch_size(const Examples *self, const IrShape *shape) {
@@ -47,33 +48,68 @@ static bool may_hold_examples(const Examples *self, const IrShape *shape) {
     return false;
 }
 
-static void find_dependents(const Examples *self) {
+/* Marks the inputs and constants that have rows, and the sources of numbers. */
+static void mark_sources(const Examples *self) {
     const MicroBatchRewrite *rewrite = self->rewrite;
     const IrRoles *roles = rewrite->context->roles;
+    for (int32_t i = 0; i < rewrite->count; i++) {
+        IrOpcode opcode = rewrite->module->instructions[i].opcode;
+        bool is_input = opcode == IR_PARAMETER || opcode == IR_CONSTANT;
+        bool is_of_region = opcode == IR_PARAMETER && !micro_batch_in_entry(rewrite, i);
+        self->has_rows[i] =
+            is_of_region || (is_input && has_batch_size(self, &rewrite->module->instructions[i].shape));
+        self->counts[i] = opcode == IR_IOTA || opcode == IR_RNG || opcode == IR_RNG_BIT_GENERATOR;
+    }
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         int32_t i = roles->parameters[p].instruction;
-        self->has_rows[i] = roles->parameters[p].role == IR_ROLE_DATA &&
-                            may_hold_examples(self, &rewrite->module->instructions[i].shape);
+        self->has_rows[i] |= roles->parameters[p].role == IR_ROLE_DATA &&
+                             may_hold_examples(self, &rewrite->module->instructions[i].shape);
     }
-    for (int32_t i = 0; i < rewrite->rules->entry_count; i++) {
-        const IrInstruction *instruction = &rewrite->module->instructions[i];
-        IrOpcode opcode = instruction->opcode;
-        bool is_input = opcode == IR_PARAMETER || opcode == IR_CONSTANT;
-        self->has_rows[i] |= is_input && has_batch_size(self, &instruction->shape);
-        self->counts[i] = opcode == IR_IOTA || opcode == IR_RNG || opcode == IR_RNG_BIT_GENERATOR;
-        for (int32_t k = 0; k < instruction->operand_count; k++) {
-            self->has_rows[i] |= self->has_rows[instruction->operands[k]];
-            self->counts[i] |= self->counts[instruction->operands[k]];
+}
+
+/* Marks a value if one of its sources is marked. Returns whether that changes its marks. */
+static bool mark_by_sources(const Examples *self, int32_t i, const int32_t *sources, int32_t count) {
+    bool has_rows = self->has_rows[i], counts = self->counts[i];
+    for (int32_t k = 0; k < count; k++) {
+        self->has_rows[i] |= self->has_rows[sources[k]];
+        self->counts[i] |= self->counts[sources[k]];
+    }
+    return has_rows != self->has_rows[i] || counts != self->counts[i];
+}
+
+/* Marks what depends on these, in loops up to a fixed point. */
+static void find_dependents(const Examples *self) {
+    const MicroBatchRewrite *rewrite = self->rewrite;
+    bool changed = true;
+    mark_sources(self);
+    while (changed) {
+        changed = false;
+        for (int32_t i = 0; i < rewrite->count; i++) {
+            const IrInstruction *instruction = &rewrite->module->instructions[i];
+            const PlannedLoop *loop = rules_loop(rewrite->rules, i);
+            const LoopLeaf *leaf = self->leaf_of[i];
+            if (leaf) {
+                changed |= mark_by_sources(self, i, (const int32_t[]){leaf->initial, leaf->next}, 2);
+            } else if (rewrite->rules->alias[i] != i) {
+                changed |= mark_by_sources(self, i, &rewrite->rules->alias[i], 1);
+            } else {
+                changed |= mark_by_sources(self, i, instruction->operands, instruction->operand_count);
+            }
+            for (int32_t l = 0; loop && l < loop->leaf_count; l++)
+                changed |= mark_by_sources(self, i, &loop->leaves[l].next, 1);
         }
     }
 }
 
-static void find_invariant(const Examples *self) {
+static void find_leaves(const Examples *self) {
     const Rules *rules = self->rewrite->rules;
     for (int32_t i = 0; i < self->rewrite->count; i++) self->outside[i] = -1;
     for (int32_t k = 0; k < rules->loop_count; k++)
         for (int32_t l = 0; l < rules->loops[k].leaf_count; l++) {
             const LoopLeaf *leaf = &rules->loops[k].leaves[l];
+            if (leaf->in_body >= 0) self->leaf_of[leaf->in_body] = leaf;
+            if (leaf->in_condition >= 0) self->leaf_of[leaf->in_condition] = leaf;
+            if (leaf->afterwards >= 0) self->leaf_of[leaf->afterwards] = leaf;
             if (leaf->is_invariant && leaf->in_body >= 0) self->outside[leaf->in_body] = leaf->initial;
         }
 }
@@ -130,8 +166,8 @@ static AmStatus check_counts(const Examples *self, int32_t i, AmError *error) {
     const MicroBatchRewrite *rewrite = self->rewrite;
     const IrInstruction *instruction = &rewrite->module->instructions[i];
     int32_t source = source_of(self, i);
-    bool is_iota = instruction->opcode == IR_IOTA, is_outside = micro_batch_in_entry(rewrite, source);
-    if (instruction->shape.type == DTYPE_TUPLE || !(is_iota || is_outside)) return AM_OK;
+    bool is_iota = instruction->opcode == IR_IOTA;
+    if (instruction->shape.type == DTYPE_TUPLE) return AM_OK;
     for (int32_t c = rewrite->first_copy[i]; c >= 0; c = rewrite->copies[c].next) {
         const MicroBatchCopy *copy = &rewrite->copies[c];
         bool is_cut = copy->state.kind == TIME_SPLIT && (is_iota || !copy->is_made);
@@ -149,7 +185,8 @@ static AmStatus check_cuts(const Examples *self, int32_t i, int32_t *dimension, 
     const MicroBatchRewrite *rewrite = self->rewrite;
     int32_t source = source_of(self, i);
     TRY(check_counts(self, i, error));
-    if (micro_batch_in_entry(rewrite, source) && !self->has_rows[source]) return AM_OK;
+    bool is_of_loop = !micro_batch_in_entry(rewrite, source) || self->leaf_of[source];
+    if (!self->has_rows[source] && (!is_of_loop || self->counts[source])) return AM_OK;
     for (int32_t c = rewrite->first_copy[i]; c >= 0; c = rewrite->copies[c].next) {
         const MicroBatchCopy *copy = &rewrite->copies[c];
         if (copy->state.kind != TIME_SPLIT || copy->is_made) continue;
@@ -173,12 +210,13 @@ AmStatus micro_batch_check_examples(int32_t *dimensions, const MicroBatchRewrite
     int32_t *parameter_of = ARENA_ARRAY(rewrite->arena, int32_t, count + 1);
     const Examples self = {.rewrite = rewrite,
                            .batch = micro_batches_limit(rewrite->context),
-                           .has_rows = ARENA_ARRAY(rewrite->arena, bool, count + 1),
-                           .counts = ARENA_ARRAY(rewrite->arena, bool, count + 1),
+                           .has_rows = ARENA_ARRAY(rewrite->arena, bool, rewrite->count + 1),
+                           .counts = ARENA_ARRAY(rewrite->arena, bool, rewrite->count + 1),
+                           .leaf_of = ARENA_ARRAY(rewrite->arena, const LoopLeaf *, rewrite->count + 1),
                            .outside = ARENA_ARRAY(rewrite->arena, int32_t, rewrite->count + 1)};
     if (rewrite->arena->failed) return am_fail_memory(error, count);
+    find_leaves(&self);
     find_dependents(&self);
-    find_invariant(&self);
     for (int32_t i = 0; i < count; i++) parameter_of[i] = -1;
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         int32_t i = roles->parameters[p].instruction;
