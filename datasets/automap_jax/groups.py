@@ -9,7 +9,7 @@ import numpy as np
 from .batches import smallest_factor
 from .mixing import local_rows, mixing_operator
 from .operators import FOLDS, SUMS, key_of
-from .resizing import Examples
+from .resizing import Examples, with_rows
 from .step_graph import Constant, depending_results, numbers, users_of
 
 
@@ -26,6 +26,8 @@ class Groups:
     def resize(self):
         """Finds the data that micro-batches cut, the dimensions with examples, and the graph of a micro-batch."""
         parts = self.count if self.count > 1 else smallest_factor(self.batch)
+        if self.count > 1:
+            self.whole = with_rows(self.whole, self.named, self.batch, parts)
         found = Examples(self.whole, self.named, parts)
         self.is_split = found.is_split()
         self.in_rows = {value for value, units in enumerate(found.units[:len(self.is_split)])

@@ -10,7 +10,7 @@ of B is in micro-batch b mod M, so that slices and padding in proportion to the 
 
 import math
 
-from .step_graph import Constant, Graph, numbers, users_of
+from .step_graph import Constant, Graph, depending, depending_results, numbers, traced, users_of
 
 # Operators through which an iota remains an index of examples: with a wrapped negative value, beside other indices.
 INDEX_OPERATORS = {"add", "broadcast_in_dim", "concatenate", "convert_element_type", "copy", "expand_dims", "lt",
@@ -190,19 +190,50 @@ def bodies_of(pair):
     return [*bodies, *zip(pair.params.get("branches", ()), pair.twin.params.get("branches", ()))]
 
 
-def mixes_inside(pair):
+def dependents_inside(pair, depends):
+    """For each body of a loop or a branch, in the order of bodies_of(): which of its inputs depend on the data.
+    `depends` says so of the operands."""
+    params = pair.params
+    if pair.name == "scan":
+        first, last = params["num_consts"], params["num_consts"] + params["num_carry"]
+        carried = depending_results(pair.name, params, depends, len(pair.outs))[:last - first]
+        return [[*depends[:first], *(a or b for a, b in zip(depends[first:last], carried)), *depends[last:]]]
+    if pair.name == "while":
+        first, last = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
+        carried, later = None, depends[last:]
+        while later != carried:
+            carried = later
+            later = [a or b for a, b in zip(carried, depending(params["body_jaxpr"].jaxpr,
+                                                               [*depends[first:last], *carried]))]
+        return [[*depends[first:last], *carried], [*depends[:first], *carried]]
+    return [depends[1:]] * len(bodies_of(pair))
+
+
+def mixes_inside(pair, depends):
     """Returns whether the body of a loop or a branch mixes examples, or a scan takes them one after another."""
     if pair.name == "scan":
         first = pair.params["num_consts"] + pair.params["num_carry"]
         if any(0 in Pair.split(shapes) for shapes in pair.ins[first:]):
             return True
-    for whole, micro in bodies_of(pair):
+    bodies = bodies_of(pair)
+    for (whole, micro), of_inputs in zip(bodies, dependents_inside(pair, depends) if bodies else (), strict=True):
         whole, micro = Graph(whole), Graph(micro)
-        if len(whole.nodes) == len(micro.nodes):
-            rows = local_rows(whole, micro)
-            if mixing_operator(whole, micro, whole.nodes, rows) or counts_examples(whole, micro, rows):
-                return True
+        if len(whole.nodes) != len(micro.nodes):  # conversions that change nothing
+            whole = Graph(traced(whole, whole.nodes, [whole.shapes[value] for value in whole.inputs]))
+        if len(whole.nodes) != len(micro.nodes):
+            return True
+        rows = local_rows(whole, micro)
+        known = {value for value, is_so in zip(whole.inputs, of_inputs, strict=True) if is_so}
+        if mixing_operator(whole, micro, whole.nodes, rows, known=known) or counts_examples(whole, micro, rows):
+            return True
     return False
+
+
+def sums_other_rows(pair, known):
+    """Returns whether an operator of a body combines rows by example of no data, such as those of random numbers: every
+    micro-batch needs the result of all rows. `known` are the values that depend on the data."""
+    split = [value for value, shapes in zip(pair.node.inputs, pair.ins, strict=True) if Pair.split(shapes)]
+    return bool(split) and known.isdisjoint(split) and not any(map(Pair.split, pair.outs))
 
 
 def counts_examples(whole, micro, rows):
@@ -215,7 +246,7 @@ def counts_examples(whole, micro, rows):
     return False
 
 
-def mixes(whole, pair, rows):
+def mixes(whole, pair, rows, depends):
     split = Pair.split(pair.ins[0]) if pair.ins else []
     most = max((len(Pair.split(shapes)) for shapes in pair.ins), default=0)
     if any(len(Pair.split(shapes)) > max(most, 1) for shapes in pair.outs):
@@ -246,23 +277,28 @@ def mixes(whole, pair, rows):
         return mixes_by_index(whole, pair, rows)
     if pair.name == "conv_general_dilated" or "window_dimensions" in pair.params:
         return mixes_in_windows(pair)
-    return mixes_inside(pair)
+    return mixes_inside(pair, depends)
 
 
-def mixing_operator(whole, micro, nodes, rows, data=()):
+def mixing_operator(whole, micro, nodes, rows, data=(), known=None):
     """Returns the label of the first of `nodes`, operators of the whole, that mixes examples; None: none does. `data`
-    are values with a row for each example."""
+    are values with a row for each example; in a body, `known` are the inputs that depend on the data."""
     wanted, units = {id(node) for node in nodes}, dict.fromkeys(data, 1)
+    is_body, known = known is not None, set(data if known is None else known)
     for node, twin in zip(whole.nodes, micro.nodes, strict=True):
         pair = Pair(whole, micro, node, twin)
+        depends = [not isinstance(value, Constant) and value in known for value in node.inputs]
+        results = depending_results(node.primitive.name, node.params, depends, len(node.outputs))
+        known.update(value for value, is_so in zip(node.outputs, results, strict=True) if is_so)
+        if is_body and sums_other_rows(pair, known):
+            return node.label
         if id(node) in wanted and twin.needs_all:
             return node.label
         if not any(Pair.split(shapes) for shapes in pair.ins):
             continue
         found = {units[value] for value in numbers(node) if value in units}
-        known = max(found, default=1)
-        unit = unit_of(pair, known, found)
-        if id(node) in wanted and (unit is None or mixes(whole, pair, rows)):
+        unit = unit_of(pair, max(found, default=1), found)
+        if id(node) in wanted and (unit is None or mixes(whole, pair, rows, depends)):
             return node.label
         for value, shapes in zip(node.outputs, pair.outs, strict=True):
             is_other = is_indexing(node) or bodies_of(pair)

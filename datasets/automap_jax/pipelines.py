@@ -87,7 +87,7 @@ class Partition(Groups):
             return Graph(self.layers.split(found))
 
         def trace_again(data):
-            self.data = {firsts[number]: axis for number, axis in data.items()}
+            self.data, self.whole = {firsts[number]: axis for number, axis in data.items()}, whole
             self.micro = graph(data, self.batch // self.count)
             smaller = graph(data, self.batch // smallest_factor(self.batch))
             for other in (self.micro, smaller):
@@ -97,7 +97,7 @@ class Partition(Groups):
             self.in_rows = {value for value, shape in enumerate(self.whole.shapes) if self.batch in shape}
             self.take_constants()
 
-        self.whole = graph({}, 0)
+        self.whole = whole = graph({}, 0)
         firsts = self.layers.firsts(self.layers.depths)
         self.named = {firsts[number]: axis for number, axis in choices[0].items()}
         return trace_again

@@ -7,6 +7,9 @@ No operator is traced again, so that a step may have its batch size as a number:
 The dimensions that hold examples follow from those of the data, through equal dimensions of operands and results, in
 both directions. Dimensions that are not connected stay: jnp.sum(jnp.ones(32)) is 32 for every part. Element e of such a
 dimension is of example e // unit; part m of M has every M-th example. A dimension of n elements has n / M in a part.
+
+A scan that makes random numbers for the examples, such as dropout in each layer, needs those of the whole batch in each
+part: `with_rows` gives it the numbers of the part's examples, by which it takes their rows.
 """
 
 import dataclasses
@@ -14,9 +17,10 @@ import math
 
 import jax
 import numpy as np
+from jax import lax
 
 from .mixing import INDEX_OPERATORS, LAST_DIMENSIONS, counting_iota, indexed_dimensions, is_indexing
-from .step_graph import Constant, Graph, evaluate, operand_arrays
+from .step_graph import Constant, Graph, evaluate, operand_arrays, traced
 
 BODIES = ("jaxpr", "branches", "cond_jaxpr", "body_jaxpr")
 
@@ -372,11 +376,69 @@ class Examples:
         self.check_shapes(nodes, body)
         if any(node.needs_all for node in nodes):
             return None
+        return traced(body.graph, nodes, list(map(self.shape, body.inputs)))
 
-        def function(*arrays):
-            values = dict(zip(body.graph.inputs, arrays, strict=True))
-            evaluate(nodes, values)
-            return operand_arrays(body.graph.outputs, values)
+    # ---- random numbers in loops ----
 
-        return jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(self.shape(value), self.dtypes[value])
-                                          for value in body.inputs))
+    def random_dimension(self, node, body):
+        """The dimension of the examples of random bits of a key for all; None: other values, or no row by example."""
+        if node.primitive.name != "random_bits" or any(self.units[self.number(body, value)] for value in node.inputs):
+            return None
+        found = list(self.units[body.base + node.outputs[0]].items())
+        return found[0][0] if len(found) == 1 and found[0][1] == 1 else None
+
+    def has_random_rows(self, node, body):
+        """Whether a scan, or one in it, makes random numbers for the examples that it takes."""
+        inner = self.inner[id(node), body.base]["jaxpr", None] if node.primitive.name == "scan" else None
+        return inner is not None and any(self.units[self.number(body, value)] for value in node.inputs) and any(
+            self.random_dimension(one, inner) is not None or self.has_random_rows(one, inner)
+            for one in inner.graph.nodes)
+
+    def taking_rows(self, node, body, rows, batch):
+        """A scan with one more constant, the value `rows`: the numbers of the examples, [examples, 1]. Its body takes
+        these rows of random numbers for the examples."""
+        inner, params = self.inner[id(node), body.base]["jaxpr", None], dict(node.params)
+        nodes = [self.taking_rows(one, inner, "rows", batch) if self.has_random_rows(one, inner) else one
+                 for one in inner.graph.nodes]
+
+        def function(rows, *arrays):
+            values = {"rows": rows, **dict(zip(inner.graph.inputs, arrays, strict=True))}
+            for one, changed in zip(inner.graph.nodes, nodes, strict=True):
+                evaluate([changed], values)
+                dimension = self.random_dimension(one, inner)
+                if dimension is not None:
+                    values[one.outputs[0]] = rows_by_number(values[one.outputs[0]], rows, dimension)
+            return operand_arrays(inner.graph.outputs, values)
+
+        shapes = [jax.ShapeDtypeStruct(self.shapes[value], self.dtypes[value]) for value in inner.inputs]
+        params["jaxpr"] = jax.make_jaxpr(function)(jax.ShapeDtypeStruct((batch, 1), np.int32), *shapes)
+        params["num_consts"] += 1
+        if "linear" in params:  # older versions of JAX
+            params["linear"] = (False, *params["linear"])
+        return dataclasses.replace(node, params=params, inputs=[rows, *node.inputs])
+
+
+def rows_by_number(array, numbers, dimension):
+    """The rows of an array along a dimension; `numbers` has the shape [rows, 1]."""
+    others = tuple(d for d in range(array.ndim) if d != dimension)
+    places = lax.GatherDimensionNumbers(offset_dims=others, collapsed_slice_dims=(dimension,),
+                                        start_index_map=(dimension,))
+    sizes = tuple(1 if d == dimension else size for d, size in enumerate(array.shape))
+    return lax.gather(array, numbers, places, sizes, mode="clip")
+
+
+def with_rows(graph, data, batch, parts):
+    """The graph, or one whose scans take their rows of random numbers for the examples. `data` are those of
+    Examples, and `batch` is their number of examples."""
+    found = Examples(graph, data, parts)
+    chosen = [found.has_random_rows(node, found.body) for node in graph.nodes]
+    if not any(chosen):
+        return graph
+    counted = Graph(jax.make_jaxpr(lambda: lax.broadcasted_iota(np.int32, (batch, 1), 0))())
+    changed, rows = graph.copy(), len(graph.shapes)
+    changed.shapes, changed.dtypes = [*graph.shapes, *counted.shapes], [*graph.dtypes, *counted.dtypes]
+    changed.nodes = [dataclasses.replace(node, outputs=[rows + value for value in node.outputs])
+                     for node in counted.nodes]
+    changed.nodes += [found.taking_rows(node, found.body, rows, batch) if is_chosen else node
+                      for node, is_chosen in zip(graph.nodes, chosen, strict=True)]
+    return changed

@@ -141,6 +141,17 @@ def evaluate(nodes, values, shardings=()):
                 values[value] = jax.lax.with_sharding_constraint(values[value], shardings[value])
 
 
+def traced(graph, nodes, shapes):
+    """The closed jaxpr of a graph with other nodes of the same values, on inputs of these shapes."""
+    def function(*arrays):
+        values = dict(zip(graph.inputs, arrays, strict=True))
+        evaluate(nodes, values)
+        return operand_arrays(graph.outputs, values)
+
+    return jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(shape, graph.dtypes[value])
+                                      for value, shape in zip(graph.inputs, shapes, strict=True)))
+
+
 def numbers(node):
     return [value for value in node.inputs if not isinstance(value, Constant)]
 

@@ -54,6 +54,19 @@ def order(x):
     return jax.random.permutation(jax.random.key(0), len(x))
 
 
+def masked_layers(p, h, keys):
+    """Layers with dropout in a loop, with a loop of them in it."""
+    def layer(h, key):
+        h = jnp.tanh(h @ p["c"])
+        return h * jax.random.bernoulli(key, 0.5, h.shape), None
+
+    def layers(h, key):
+        h, _ = lax.scan(layer, h, jax.random.split(key, 2))
+        return h + 0.1 * jax.random.normal(jax.random.fold_in(key, 7), h.shape), None
+
+    return lax.scan(jax.checkpoint(layers), lax.scan(layer, h, keys)[0], keys)[0]
+
+
 def halved(h):
     return lax.while_loop(lambda h: jnp.sum(h) > 1e3, lambda h: h * 0.5, h)
 
@@ -131,6 +144,8 @@ KEYED = {
     "masks of a key": (KEY, lambda p, x, y, key: jnp.mean(
         (f(p, x) * jax.random.bernoulli(key, 0.5, x.shape) - y) ** 2)),
     "numbers of loops": (KEY, lambda p, x, y, key: jnp.mean((f(p, x * jax.random.beta(key, 0.4, 0.4)) - y) ** 2)),
+    "masks of each layer": (KEY, lambda p, x, y, key: jnp.mean(
+        (masked_layers(p, f(p, x), jax.random.split(key, 2)) - y) ** 2)),
     "keys by example": (jax.random.split(KEY, BATCH), lambda p, x, y, keys: jnp.mean(
         (f(p, x) * jax.vmap(lambda key: jax.random.bernoulli(key, 0.5, (WIDTH,)))(keys) - y) ** 2)),
 }  # fmt: skip
@@ -203,14 +218,16 @@ def check_refused(name, folder):
 
 def check_whole_batch(folder):
     """A step that `automap_jax.run` cannot run on a part of its batch gets no micro-batches, and the reason."""
-    keys = jax.random.key_data(jax.random.split(jax.random.key(0), 2))
+    keys = jax.random.split(jax.random.key(0), 2)
 
-    def dropped(h, key):
-        return h * jax.random.bernoulli(jax.random.wrap_key_data(key), 0.5, h.shape), None
+    def dropped(carried, key):
+        h, total = carried
+        mask = jax.random.bernoulli(key, 0.5, h.shape)
+        return (h * mask / (1 + mask.sum()), total + h.mean()), None
 
-    step, arguments = step_of(lambda p, x, y, i: jnp.mean(lax.scan(dropped, f(p, x), keys)[0] * y))
+    step, arguments = step_of(lambda p, x, y, i: jnp.mean(lax.scan(dropped, (f(p, x), 0.0), keys)[0][0] * y))
     _, document = automap_jax.export(step, arguments, folder)
-    place = f"test_jax_examples.py:{dropped.__code__.co_firstlineno + 3}"
+    place = f"test_jax_examples.py:{dropped.__code__.co_firstlineno + 5}"
     assert document["whole_batch"] == f"scan ({place}) needs the whole batch", document
     _, document = automap_jax.export(*step_of(RUN["masked mean"]), folder)
     assert "whole_batch" not in document, document
