@@ -65,7 +65,7 @@ static const struct Conflict {
     const char *reason;
 } CONFLICTS[] = {
     {FOR, PAPER, "only --objective time has targets"},
-    {OFFLOAD, FOR_RESIDENT, "the target has no offloaded optimizer state"},
+    {OFFLOAD, FOR_RESIDENT, "the latter makes no plans with optimizer state in the hosts"},
     {OFFLOAD, PAPER, "its plans keep optimizer state on the devices"},
     {OFFLOAD, INIT_PLAN, "the initial plan decides on offloading"},
     {ONE_BASELINE, OTHER_SEARCHER, "a baseline is priced without a search"},
