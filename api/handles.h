@@ -74,8 +74,8 @@ void api_begin(AmError *error);
 AmStatus api_require(const void *argument, const char *name, AmError *error);
 /* Returns AM_ERROR_USAGE if k is not in 0..count - 1; `what`: "stage". */
 AmStatus api_check_index(int32_t k, int32_t count, const char *what, AmError *error);
-/* Copies a struct whose first member is its size into the caller's, of which `size` bytes exist, and keeps
- * that size. AM_ERROR_USAGE for a size below that of the member. */
+/* Copies a struct whose first member is its size into the caller's, which has `size` bytes, and keeps that
+ * size. AM_ERROR_USAGE for a size below that of the member. */
 AmStatus api_copy_facts(void *facts, size_t size, const void *all, size_t all_size, AmError *error);
 /* Copies the caller's callbacks as the library knows them: members that the caller's struct lacks are NULL.
  * `callbacks` may be NULL. AM_ERROR_USAGE for a size below that of the member `size`. */
@@ -111,7 +111,7 @@ void api_message(const AmCallbacks *callbacks, AmMessage kind, const char *forma
         locale_scope_leave(&scope_);                   \
     } while (0)
 
-/* Returns AM_ERROR_INPUT for a module that XLA has optimized, of which no plan can be made. */
+/* Returns AM_ERROR_INPUT for a module that XLA has optimized: it has no plan. */
 AmStatus api_check_module(const AmModule *module, AmError *error);
 /* Returns AM_ERROR_INPUT if the module trains nothing. */
 AmStatus api_check_trains(const AmModule *module, AmError *error);

@@ -105,7 +105,7 @@ AmStatus measure_plans(PlanMeasurements **measurements, const MeasureCall *call,
 
 /* ---- reports ---- */
 
-/* Returns ZeRO's level, the highest of all stages. */
+/* Returns the highest ZeRO level of a stage. */
 static int32_t zero_level(const Plan *plan) {
     int32_t most = 0;
     for (int32_t s = 0; s < plan->stage_count; s++) {

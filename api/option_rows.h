@@ -10,7 +10,7 @@
 #ifndef API_OPTION_ROWS_H
 #define API_OPTION_ROWS_H
 
-/* Returns the key that replaces an earlier one, which is still accepted; other keys as they are. */
+/* Returns the key that replaces an earlier one, which is still accepted; returns other keys unchanged. */
 const char *option_present_key(const char *key);
 
 /* Rows of several commands. */

@@ -99,7 +99,7 @@ static AmStatus run_search(ApiWork *work, AmError *error) {
     return status;
 }
 
-/* Makes a cluster with measured operators; the caller's cluster stays as it is. */
+/* Makes a cluster with measured operators; the caller's cluster does not change. */
 static AmStatus attach_profile(SearchJob *job, const char *path, AmError *error) {
     AmPlan *plan = job->plan;
     TRY(profile_open(&plan->profile, error));

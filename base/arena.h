@@ -30,7 +30,8 @@ typedef struct ArenaMark {
 } ArenaMark;
 
 void *arena_alloc(Arena *arena, size_t bytes);
-/* Returns memory with undefined contents, for what is written before it is read; NULL as arena_alloc(). */
+/* Returns memory with undefined contents, for values that are written before they are read; NULL as
+ * arena_alloc(). */
 void *arena_alloc_raw(Arena *arena, size_t bytes);
 /* Grows memory that arena_alloc returned; old content is copied. */
 void *arena_grow(Arena *arena, const void *old, size_t old_bytes, size_t new_bytes);

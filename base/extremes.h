@@ -1,4 +1,4 @@
-/* The larger and the smaller of two numbers, neither of which is NaN.
+/* The larger and the smaller of two numbers that are not NaN.
  *
  * fmax() and fmin() also define the result for NaN. Compilers call a function for them, which takes half of
  * the time of a loop of a dynamic program. These two compile to one instruction.

@@ -1,8 +1,8 @@
 /* Minimum cuts between a source and a sink, by maximum flow (Dinic 1970).
  *
- * The caller adds edges with non-negative capacities and asks for the side of the source. Of several minimum
- * cuts it is the one with the fewest nodes on that side. Capacities are integers, so that the result does not
- * depend on the order of additions.
+ * The caller adds edges with non-negative capacities and asks for the side of the source. If several cuts are
+ * minimal, it is the one with the fewest nodes on that side. Capacities are integers, so that the result does
+ * not depend on the order of additions.
  */
 #ifndef BASE_MIN_CUT_H
 #define BASE_MIN_CUT_H

@@ -2,7 +2,7 @@
  *
  * Random is a sequential generator (xoshiro256++ seeded by splitmix64) for searches. random_at() is
  * counter-based: the value of element `index` of stream `stream` under `seed`, independent of the
- * order of calls, so that a sharded tensor draws the same values as a whole one.
+ * order of calls, so that a sharded tensor draws the same values as an unsharded one.
  */
 #ifndef BASE_RANDOM_H
 #define BASE_RANDOM_H

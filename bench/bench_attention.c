@@ -1,6 +1,6 @@
 /* Benchmark of attention by blocks beside the same region instruction by instruction.
  *
- * Forward and backward run in turn, on the same random inputs. A row has the smaller processor time of each,
+ * Forward and backward alternate, on the same random inputs. A row has the smaller processor time of each,
  * their ratio and the memory for values and scratch of both.
  *
  *   bench_attention [--small] [--threads N]

@@ -216,7 +216,7 @@ static double price_per_step(const Summary *self) {
     return price_per_hour(self) * self->plan->plan->predicted_step_seconds / 3600;
 }
 
-/* Prints the price of a step, and the plans of which none is both faster and cheaper. */
+/* Prints the price of a step, and the front: the plans for which no other one is both faster and cheaper. */
 static void print_prices(Text *text, const Summary *self) {
     const DeviceFront *front = self->plan->result.front;
     if (isnan(price_per_hour(self))) return;

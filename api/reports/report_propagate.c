@@ -1,9 +1,8 @@
 /* The report `propagate`: the module as HLO text with a sharding on every instruction.
  *
  * Shardings come from pins (--pin), from the module's own annotations (--keep-shardings), or from both. They
- * spread over canonical values (propagation/propagate) or over the module as it was read
- * (propagation/spread), by strict rules on request. Dimensions that two pins claim are conflicts, which the
- * report lists.
+ * spread over canonical values (propagation/propagate) or over the module as read (propagation/spread), by
+ * strict rules on request. Dimensions that two pins claim are conflicts, which the report lists.
  */
 #include "api/reports/reports.h"
 #include "propagation/propagate/incremental.h"

@@ -88,7 +88,7 @@ bool cuda_product_is_tried(const CudaProduct *product);     /* its algorithm has
 bool cuda_product_is_refused(const CudaProduct *product);   /* the first run found that no algorithm runs */
 int64_t cuda_product_workspace(const CudaProduct *product); /* bytes */
 /* Enqueues it on a stream of the handle's context. The first run is in no graph. AM_ERROR_INPUT: nothing was
- * enqueued, as cuBLASLt refuses all algorithms, none of which has run yet. */
+ * enqueued, as cuBLASLt refuses all algorithms before the first of them has run. */
 AmStatus cuda_product_run(CudaProduct *product, CUstream stream, const CudaProductBuffers *buffers,
                           AmError *error);
 

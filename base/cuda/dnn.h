@@ -83,7 +83,7 @@ bool cuda_convolution_is_tried(const CudaConvolution *convolution); /* its algor
 bool cuda_convolution_is_refused(const CudaConvolution *convolution);
 int64_t cuda_convolution_workspace(const CudaConvolution *convolution); /* bytes */
 /* Enqueues it on a stream of the handle's context. The first run is in no graph. AM_ERROR_INPUT: nothing was
- * enqueued, as cuDNN refuses all algorithms, none of which has run yet. */
+ * enqueued, as cuDNN refuses all algorithms before the first of them has run. */
 AmStatus cuda_convolution_run(CudaConvolution *convolution, CUstream stream,
                               const CudaConvolutionBuffers *buffers, AmError *error);
 

@@ -1,4 +1,4 @@
-/* NVRTC, loaded by dlopen(), and the cache of what it compiled.
+/* NVRTC, loaded by dlopen(), and the cache of its compilations.
  *
  * A file of the cache is the SHA-256 of the machine code as 64 hexadecimal
  * digits, a new line, and the machine code.
@@ -95,7 +95,7 @@ static void digest_of(char digest[DIGEST + 1], const char *data, int64_t bytes) 
     sha256_end(&hash, digest);
 }
 
-/* Returns the file of this compilation, or NULL: there is no home, or its folder is not private. */
+/* Returns the file of this compilation, or NULL without a home, or if its folder is not private. */
 static const char *cache_path(Arena *arena, const char *unit, const Target *target) {
     const char *given = getenv("XDG_CACHE_HOME");
     char base[3072];

@@ -88,7 +88,7 @@ AmStatus json_check_format(json_t *object, const char *expected, const char *sou
                    json_string_value(member));
 }
 
-/* Says which integers are expected. */
+/* Describes the expected integers. */
 static AmStatus fail_integer(const char *key, int64_t least, int64_t most, const char *source,
                              const char *where, AmError *error) {
     char expected[96] = "an integer";

@@ -4,7 +4,7 @@
  * A device is a process of the trace, a stream of it a thread. Slices ("ph":"X") of one stream may
  * be nested but not overlap otherwise: concurrent slices use adjacent lanes. Times are seconds from
  * any origin and are rounded to whole nanoseconds at both ends, so that nested slices stay nested.
- * Events are written as they come: memory does not grow with their number. A measured and a
+ * Each event is written at once: memory does not grow with their number. A measured and a
  * predicted trace have the same form, for comparison.
  */
 #ifndef BASE_FILES_TRACE_H

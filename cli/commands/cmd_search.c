@@ -149,8 +149,8 @@ static AmStatus split_also(const char *text, char name[TARGET_BYTES], const char
                    expected ? expected : refusal.text);
 }
 
-/* Writes the plans of other targets. Where targets have none, the others are written all the same:
- * AM_ERROR_INFEASIBLE then names the first one, and the files that exist. */
+/* Writes the plans of other targets. Targets without a plan do not stop the others: AM_ERROR_INFEASIBLE then
+ * names the first one, and the files that exist. */
 static AmStatus write_also(const Cli *cli, const Searched *self, AmError *error) {
     const char *const *texts, *file;
     char name[TARGET_BYTES];

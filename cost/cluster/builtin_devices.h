@@ -18,7 +18,7 @@ typedef struct ClusterDeviceLinks {
 
 /* Returns the links of the device type of this name, no alias; NULL for an unknown one. */
 const ClusterDeviceLinks *cluster_builtin_device_links(const char *name);
-/* Finds what a device of the type of this name or alias usually has of its host: the rate and latency of
+/* Finds the usual share of a host for a device of the type of this name or alias: the rate and latency of
  * copies one way, and its part of the host's memory (0: none, since devices have it; -1: unknown). Returns
  * false for an unknown name. */
 bool cluster_builtin_device_host(const char *name, double *bytes_per_second, double *latency_seconds,

@@ -329,8 +329,8 @@ static AmStatus find_type(ClusterReader *self, int32_t *type, json_t *holder, co
                    "%s.device_type: no device type \"%s\" in $.device_types", where, name);
 }
 
-/* Reads what a server's devices have of its host; without keys the usual part of the type, or as many bytes
- * for each device as the device has. */
+/* Reads the shares of a server's devices in its host; without keys the usual part of the type, or as many
+ * bytes for each device as the device has. */
 static AmStatus read_host(ClusterReader *self, ClusterServer *server, json_t *row, const char *where) {
     const ClusterDeviceType *type = &self->cluster->types[server->type];
     double rate = 0, latency;

@@ -121,7 +121,7 @@ json_t *cluster_to_json(const Cluster *cluster);
 /* Returns the fraction of the peak at a size > 0. */
 double cluster_efficiency(const ClusterCurve *curve, double size);
 const ClusterDeviceType *cluster_device_type(const Cluster *cluster, int32_t device);
-/* Returns whether there are devices of several types; a part may have types of which it has no device. */
+/* Returns whether there are devices of several types; a part may list types without a device. */
 bool cluster_is_mixed(const Cluster *cluster);
 /* Returns the link that joins the devices of a group on `servers` servers. -1: not one link, because the
  * links of servers differ or the cluster file has a topology. */

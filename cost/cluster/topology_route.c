@@ -7,8 +7,8 @@
  *     latency so far + least latency from the vertex to the target > latency of a known route
  *
  * The latency to the target is known for its neighbourhood: the nearest vertices, up to the nearest
- * switch with many edges. From other vertices it is at least that of this switch, whose edges are not looked
- * at one by one where only those into the neighbourhood can be on the route.
+ * switch with many edges. From other vertices it is at least that of this switch, whose edges are not
+ * examined one by one where only those into the neighbourhood can be on the route.
  *
  * If these searches from a device have taken as long as one for the routes to all vertices, the last edges of
  * all these routes are cached, least recently used first out: memory grows with the vertices, not with the
@@ -51,7 +51,7 @@ typedef struct TopologyRoutes {
     int32_t *last;             /* [slot_count * vertex_count] */
     int32_t *start;            /* [slot_count] the device whose routes it holds, -1: none */
     int32_t *slot_of;          /* [device_count] -1: not kept */
-    int64_t *work;             /* [device_count] edges that searches for single routes have looked at */
+    int64_t *work;             /* [device_count] edges that searches for single routes have examined */
     uint64_t *last_query, now; /* [slot_count] time of the last query */
     SearchEdge *crossings;     /* [2 * edge_count] in the order of `leaving` */
     int64_t *least;            /* [vertex_count] picoseconds of the fastest edge there */
@@ -159,8 +159,8 @@ static bool is_too_far(TopologyRoutes *routes, int64_t picoseconds, int32_t vert
     return routes->most != INT64_MAX && picoseconds + rest > routes->most;
 }
 
-/* Crosses the edges from a vertex that may be on the best route to the target. Returns how many it looked
- * at. */
+/* Crosses the edges from a vertex that may be on the best route to the target. Returns the number of examined
+ * edges. */
 static int64_t cross_towards(const Topology *self, TopologyRoutes *routes, const Reached *from) {
     int32_t first = self->first_leaving[from->vertex], end = self->first_leaving[from->vertex + 1];
     int64_t next = from->distance.picoseconds + routes->least[from->vertex];
@@ -186,8 +186,8 @@ static int64_t cross_towards(const Topology *self, TopologyRoutes *routes, const
 }
 
 /* Finds last_edge on the route from `start` to `target`, or, where that is -1, to everything. Returns the
- * number of edges that it looked at. A vertex is final once all nearer ones were taken from the heap: what
- * leads to it has less latency or fewer edges. */
+ * number of examined edges. A vertex is final once all nearer ones were taken from the heap: what leads to it
+ * has less latency or fewer edges. */
 static int64_t search_route(const Topology *self, TopologyRoutes *routes, int32_t start, int32_t target) {
     int64_t work = 0;
     if (target >= 0) find_nearby(self, routes, target);

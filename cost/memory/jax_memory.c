@@ -192,7 +192,7 @@ static bool gathers_parameter(const Program *program, const ProgramInstruction *
 
 /* ---- bodies of loops ---- */
 
-/* Returns the number of the body's parameter of which a value is a view; NONE. */
+/* Returns the number of the body's parameter that a value views; NONE. */
 static int32_t parameter_of(const Program *body, int32_t value) {
     value = program_viewed(body, value);
     for (int32_t p = 0; p < body->roles->output_count; p++)
@@ -210,7 +210,7 @@ static bool counts_iterations(const Program *body, int32_t value) {
     return value == body->counter.value;
 }
 
-/* Returns the body's parameter of which an instruction takes the part of this iteration; NONE. */
+/* Returns the body's parameter whose part for this iteration an instruction takes; NONE. */
 static int32_t sliced_parameter(const Program *body, const ProgramInstruction *instruction) {
     if (instruction->opcode != IR_DYNAMIC_SLICE || instruction->kind != PROGRAM_COMPUTE) return NONE;
     bool by_iteration = instruction->compute.place != NULL;
@@ -268,7 +268,8 @@ static AmStatus read_part(StageFunctions *self, CompiledFunction *function, int3
     return kept->is_remade ? keep_sources(self, chunk, pass, kept->value, error) : AM_OK;
 }
 
-/* Returns the instruction that writes what the loop keeps of an iteration for output p, or NULL. */
+/* Returns the instruction that writes the values of an iteration that the loop keeps for output p, or NULL.
+ */
 static const ProgramInstruction *writer_of(const Program *body, int32_t p) {
     int32_t i = body->values[program_viewed(body, body->outputs[p])].instruction;
     const ProgramInstruction *writer = i < 0 ? NULL : &body->instructions[i];
@@ -307,7 +308,7 @@ static AmStatus keep_arrays(StageFunctions *self, CompiledFunction *function, in
     return AM_OK;
 }
 
-/* Makes the body of a loop a function: what it reads of each micro-batch, sums up, sends and receives. */
+/* Makes the body of a loop a function: its reads of each micro-batch, sums, sends and receives. */
 static AmStatus take_body(StageFunctions *self, CompiledFunction *function, int32_t chunk, int pass,
                           const ProgramInstruction *loop, AmError *error) {
     const Program *body = loop->regions.programs[0], *program = self->program;
@@ -446,7 +447,7 @@ static void mark_sent(const Program *program, bool *is_target) {
     }
 }
 
-/* Marks the values of the new parameters, and what they need, [value] and [instruction]. */
+/* Marks the values of the new parameters with all values that they need, [value] and [instruction]. */
 static void mark_updates(const Program *program, bool *is_update, bool *is_needed) {
     for (int32_t k = 0; k < program->execution.update_count; k++)
         is_update[program_viewed(program, program->execution.updates[k].value)] = true;

@@ -2,7 +2,7 @@
  *
  * Two rounds run side by side on all threads: the first lowers the first rank of every stage; the second
  * lowers the other ranks of stages whose shards differ. Other ranks take the memory of their stage's first
- * one, and so do all ranks if the second round would take more than about 20 s.
+ * one. All ranks do if the second round would take more than about 20 s.
  */
 #include "cost/memory/rank_memory.h"
 

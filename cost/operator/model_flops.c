@@ -14,7 +14,7 @@ static AmStatus add_instruction(ModelFlops *work, Arena *scratch, const IrModule
     ArenaMark mark = arena_mark(scratch);
     IrShape *operands = ARENA_ARRAY(scratch, IrShape, instruction->operand_count + 1);
     if (!operands) return am_fail_memory(error, instruction->operand_count);
-    /* Nothing is counted for operators that move no data: the bytes of a large tuple take long to count. */
+    /* Operators that move no data count as 0: the bytes of a large tuple take long to count. */
     bool counts = instruction->opcode != IR_PARAMETER && instruction->opcode != IR_CONSTANT &&
                   instruction->opcode != IR_TUPLE && instruction->opcode != IR_GET_TUPLE_ELEMENT;
     double bytes = counts ? (double)ir_shape_bytes(&instruction->shape) : 0;

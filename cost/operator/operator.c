@@ -204,7 +204,7 @@ void operator_work(OperatorWork *work, const Program *program, const ProgramStep
  * numbers of keys that it distinguishes under a causal mask. */
 enum { BLOCK_SCORES = 128 << 10, SHORT_SCORES = 16 << 10, LEAST_ROWS = 32, MOST_ROWS = 128, KEY_COUNTS = 16 };
 
-/* Of the memory's rate that attention products of the V100 reach, with heads of 64 to 128. */
+/* The fraction of the memory's rate that attention products of the V100 reach, with heads of 64 to 128. */
 #define BATCHED_PRODUCT_RATE 0.55
 
 /* FlashAttention 2 is 1.7 to 3 times as fast as FlashAttention 1 (Dao 2023); the measured kernels are of

@@ -25,7 +25,7 @@ enum { NEAREST = 4, FIRST_SLOTS = 256, MOST_EVENTS = 1 << 20, MOST_SAMPLES = 409
 typedef struct Sample {
     const double *sizes;
     double work, seconds;
-    int32_t count; /* measurements, of which `seconds` is the mean */
+    int32_t count; /* measurements; `seconds` is their mean */
     ProfileSource source;
 } Sample;
 

@@ -47,8 +47,8 @@ AmStatus profile_attach(const Profile *profile, Cluster *cluster, const char *pa
 bool profile_seconds(const ProfileType *type, ProfileSource source, const StepEvent *event, double work,
                      double *seconds);
 
-/* Returns the estimated time of an event of these sizes by other sources, of which only ratios count; above
- * 0. */
+/* Returns the estimated time of an event of these sizes by other sources, above 0. Only ratios of these times
+ * count. */
 typedef double ProfileScale(const void *user, const double *sizes);
 /* Sets *seconds as profile_seconds() does, scaled by `scale` in the place of work. */
 bool profile_seconds_by(const ProfileType *type, ProfileSource source, const StepEvent *event,

@@ -107,8 +107,8 @@ static bool vanishes(const ShardingGraphComputing *self, int32_t i, int32_t labe
            fusion_groups_may_vanish(context, i);
 }
 
-/* Returns the extra bytes of a 16-bit sum with partial operands. Its addends are f32, and so are values
- * computed from them, which a later operator reads, in any number of parts. The sum pays its own share, at
+/* Returns the extra bytes of a 16-bit sum with partial operands. Its addends are f32. Values computed from
+ * them, which a later operator reads, are f32 too, in any number of parts. The sum pays its own share, at
  * most half of that; the later reader pays the other half. */
 static double read_on_bytes(const ShardingGraphComputing *self, int32_t i) {
     const PlanContext *context = self->context;
@@ -153,8 +153,8 @@ static bool is_filled_for(const ShardingGraphComputing *self, int32_t i, int32_t
            ir_instruction(self->context->canonical, instruction->operands[0])->shape.rank == 0;
 }
 
-/* Returns the seconds of an operator that moves all its operands and results in a step of its own, and that
- * is no view. If its shards read ranges of other shards, the range of an operand may be empty; those of a
+/* Returns the seconds of an operator that moves all its operands and results in a step of its own and returns
+ * no view. If its shards read ranges of other shards, the range of an operand may be empty; those of a
  * concatenation have the size of its shard. */
 static double moved_seconds(const ShardingGraphComputing *self, int32_t i, int32_t label) {
     int32_t result = rule_of(self, i)->operand_count;

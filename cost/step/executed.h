@@ -43,7 +43,7 @@ typedef struct ExecutedSpan {
     const int32_t *joined; /* [chunks->chunks * 2]: these spans */
 } ExecutedSpan;
 
-/* Lists the steps of one stage of several: a loop with transfers inside becomes a span, outer spans before
+/* Lists the steps of a stage of a pipeline: a loop with transfers inside becomes a span, outer spans before
  * inner ones. At most EXECUTED_MOST_ITERATIONS iterations remain, those of nested loops multiplied; then
  * each represents several. The program's own updates are the last step. */
 enum { EXECUTED_MOST_ITERATIONS = 4096 };

@@ -22,7 +22,7 @@ typedef struct MemoryUse {
     int64_t spare_bytes;      /* of the activations: Program.spare_bytes, at most all of them */
 } MemoryUse;
 
-/* Leaves out what an executor does not hold that computes cheap values again (Plan.is_for_jax). */
+/* Leaves out values that an executor computes again because they are cheap (Plan.is_for_jax). */
 static inline void memory_use_drop_spare(MemoryUse *use) {
     use->peak_bytes -= use->spare_bytes;
     use->activation_bytes -= use->spare_bytes;
@@ -75,7 +75,7 @@ AmStatus memory_find_peak(MemoryPeak *peak, const Program *program, AmError *err
  * memory of the smallest one. */
 double memory_usable(const Cluster *cluster, const int32_t *devices, int32_t count, double fraction);
 
-/* The server whose host has the least room for what its devices keep there. */
+/* The server whose host has the least room for the data of its devices. */
 typedef struct HostFit {
     bool fits;
     int32_t server;

@@ -1,8 +1,7 @@
 /* The price of a lowered program: seconds of a step and bytes of memory.
  *
  * price_program() sums the steps of one program on the compute and the communication stream of a device
- * (device_streams.h). It prices the one-stage plans; plans of several stages are simulated
- * (cost/simulate/simulate.h).
+ * (device_streams.h). It prices one-stage plans; pipelines are simulated (cost/simulate/simulate.h).
  */
 #ifndef COST_STEP_PRICE_H
 #define COST_STEP_PRICE_H

@@ -8,7 +8,7 @@
  *
  * An expensive operator, such as a division or a function, is part of one reader, and has a buffer if there
  * are several. The source of the rules is XLA's InstructionFusion, CpuInstructionFusion and CopyInsertion.
- * xla_rewrites.h has the operators as they are before fusion, and the fusions of a library.
+ * xla_rewrites.h has the operators before fusion, and the fusions of a library.
  * Merged collectives are separate nodes, as compiler_options() of automap_jax has it, and a reduce-scatter is
  * an all-reduce whose reader takes a slice.
  *
@@ -156,8 +156,8 @@ static void order_of_dot(int8_t *order, const IrDot *dot, int32_t rank, bool is_
     for (int32_t k = 0; !is_right && k < dot->contracting_count; k++) order[count++] = (int8_t)contracting[k];
 }
 
-/* Returns whether XLA runs a product as it is: batch dimensions first, one contracted and one free dimension
- * at most (DotDecomposer). */
+/* Returns whether XLA runs a product without rewriting it: batch dimensions first, one contracted and one
+ * free dimension at most (DotDecomposer). */
 static bool is_canonical(const IrDot *dot, int32_t left_rank, int32_t right_rank) {
     bool is_leading = true;
     for (int32_t k = 0; k < dot->batch_count; k++)

@@ -35,14 +35,15 @@ typedef struct XlaGraph {
     int32_t *copy_of;    /* [buffer] of a parameter: its copy, or -1 */
 } XlaGraph;
 
-/* Returns the instruction that makes a value of a program; NULL for parameters and what other stages send. */
+/* Returns the instruction that makes a value of a program; NULL for parameters and values that other stages
+ * send. */
 const ProgramInstruction *xla_producer(const Program *program, int32_t value);
 /* Returns the number of the node that makes a value: its own, or the first result of several. */
 int32_t xla_node_number(const Program *program, int32_t value);
 /* Returns the number of operands of a node; a merged collective has a node with one operand for each
  * result. */
 int32_t xla_operand_count(const ProgramInstruction *instruction);
-/* Returns the value that operand k of a node is, or of which it is a view. */
+/* Returns the value that operand k of a node is, or that it views. */
 int32_t xla_operand(const Program *program, const ProgramInstruction *instruction, int32_t node, int32_t k);
 /* Returns the most buffers, and nodes, that a graph of the program has. */
 int32_t xla_most_buffers(const Program *program);

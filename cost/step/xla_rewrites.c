@@ -207,7 +207,7 @@ static const IrInstruction *origin_of(const Program *program, int32_t origin) {
     return is_known ? ir_instruction(program->module, origin) : NULL;
 }
 
-/* Returns the shape of which a value is a shard; NULL: it is not known. */
+/* Returns the global shape of a value that is a shard; NULL: it is not known. */
 static const IrShape *global_shape(const Program *program, int32_t value) {
     const IrInstruction *origin = origin_of(program, program->values[value].origin);
     const IrShape *shape = origin ? &origin->shape : NULL, *shard = &program->values[value].shape;
@@ -222,7 +222,8 @@ int64_t xla_global_bytes(const Program *program, int32_t value) {
     return ir_shape_bytes(shape ? shape : &program->values[value].shape);
 }
 
-/* Returns whether a reshape joins dimensions of which one is split, beside the first of size above 1. */
+/* Returns whether a reshape joins dimensions and one of them is split, apart from the first of size above 1.
+ */
 static bool joins_split(const IrShape *from, const IrShape *to, const IrShape *shard) {
     int32_t d = 0, e = 0;
     while (d < from->rank) {

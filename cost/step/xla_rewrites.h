@@ -1,4 +1,4 @@
-/* What XLA's back end for CPUs makes of the operators of a program before it fuses them.
+/* The operators of a program after the passes of XLA's back end for CPUs that come before fusion.
  *
  * Equal operators on equal operands are one (HloCSE). A sum, or a greatest or least value, over at least 4096
  * floats is a fusion that a library (YNNPACK) runs:
@@ -22,7 +22,7 @@ AmStatus xla_merge_equal(Program *merged, const Program *program, const bool *is
  * `workspace`, both [value]: bytes that the result has where it is no shard, and that the operator has beside
  * it; 0 elsewhere.
  *
- * - A reshape that joins dimensions of which one but the first is split gathers its operand.
+ * - A reshape that joins dimensions gathers its operand if one but the first is split.
  * - A convolution with groups that some devices split runs unsplit on each, unless each group has one
  *   feature or all devices split the groups alone.
  * - A gathered array has a copy in another layout, unless its first dimension is the gathered one.
@@ -31,7 +31,7 @@ AmStatus xla_merge_equal(Program *merged, const Program *program, const bool *is
  * in the loop already. */
 AmStatus xla_partition(Program *merged, const bool *is_output, int64_t *bytes, int64_t *workspace,
                        AmError *error);
-/* Returns the bytes of the array of which a value is a shard. */
+/* Returns the bytes of the global array of a value. */
 int64_t xla_global_bytes(const Program *program, int32_t value);
 /* Sets fusion[value], for all values of the program, to the last node of the library fusion that computes it;
  * -1: none does. `order`: the nodes, producers first. `is_output`: values that are alive at the end. */

@@ -1,8 +1,7 @@
 /* The order in which XLA's back end for CPUs runs the nodes of a program, if it schedules for memory.
  *
- * It is a depth-first order from the results: all operands of a node come before it. Of the operands, those
- * with most further readers below them come first, then those with most bytes below them (XLA's
- * DFSMemoryScheduler).
+ * It is a depth-first order from the results: all operands of a node come before it. Operands with most
+ * further readers below them come first, then those with most bytes below them (XLA's DFSMemoryScheduler).
  */
 #ifndef COST_STEP_XLA_SCHEDULE_H
 #define COST_STEP_XLA_SCHEDULE_H

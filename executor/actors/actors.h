@@ -17,7 +17,7 @@
  * Use: actors_open(), actors_add(), actors_connect(), actors_ready(); then every worker in a thread
  * of its own by actors_run_worker(), graph-owned workers by actors_start() and actors_finish();
  * actors_close(). The building functions are for one thread; functions for later calls state so.
- * Nothing is allocated while workers run.
+ * Workers allocate no memory while they run.
  */
 #ifndef EXECUTOR_ACTORS_ACTORS_H
 #define EXECUTOR_ACTORS_ACTORS_H

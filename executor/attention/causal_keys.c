@@ -1,12 +1,12 @@
 /* Finds out whether a block may leave out the keys after its last row, as a causal mask removes them.
  *
- * Every value gets a class: what is known of its elements whose key is after their row. A mask of indices is
- * false there, masked scores are at most -1e9, their exponential is 0, and so are products with it. A sum
- * over keys or rows loses nothing if its terms are 0 there. A maximum over keys loses nothing since the row's
- * own key is never masked; scores below -1e9 are not expected.
+ * Every value gets a class: the known facts of its elements whose key is after their row. A mask of indices
+ * is false there, masked scores are at most -1e9, and their exponential is 0. Products with it are 0, too. A
+ * sum over keys or rows loses nothing if its terms are 0 there. A maximum over keys loses nothing since the
+ * row's own key is never masked; scores below -1e9 are not expected.
  *
- * Indices are an iota inside, or vectors of integers that the region is given: an iota outside, of which a
- * device may have a part. The kernel examines the numbers of such vectors in each run.
+ * Indices are an iota inside, or vectors of integers that the region is given: an iota outside; a device may
+ * have a part of it. The kernel examines the numbers of such vectors in each run.
  */
 #include "executor/attention/causal_keys.h"
 

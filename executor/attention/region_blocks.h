@@ -42,7 +42,7 @@ enum { REGION_JOINED_BYTES = 64 << 10 }; /* of f32 scores in a block of several 
 AmStatus region_blocks_find(RegionBlocks *blocks, Arena *arena, const Program *region, bool joins,
                             AmError *error);
 
-/* Fails with AM_ERROR_INPUT: a region does not have the form that is looked for. Returns that status. */
+/* Fails with AM_ERROR_INPUT: a region has another form. Returns that status. */
 AmStatus region_refuse(const char *reason, AmError *error);
 
 #endif

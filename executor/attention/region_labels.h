@@ -23,7 +23,7 @@ typedef struct ValueLabels {
 typedef struct RegionLabels {
     int32_t count;
     const int64_t *sizes; /* [label] */
-    const bool *is_fixed; /* [label]: some instruction needs the whole of it */
+    const bool *is_fixed; /* [label]: some instruction needs all of it */
     ValueLabels *values;  /* [value] */
 } RegionLabels;
 

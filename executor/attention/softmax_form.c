@@ -1,7 +1,7 @@
 /* Recognises a region as plain attention.
  *
  * evaluate_term() finds the term of each value from those of its operands (softmax_terms.h), in the region's
- * order. find_role() then finds what each output is: the output, a statistic, or a gradient.
+ * order. find_role() then finds the role of each output: the output, a statistic, or a gradient.
  * softmax_form_find() refuses regions in which a term has no use, or two places of the form have different
  * operands.
  */

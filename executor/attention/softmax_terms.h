@@ -1,4 +1,4 @@
-/* Terms: what is known of each value of a region, as softmax_form.c evaluates it. Private to that file and
+/* Terms: the known facts of each value of a region, as softmax_form.c evaluates it. Private to that file and
  * softmax_terms.c.
  *
  * A term is a polynomial, an operand times a number, or one of the forms between the scores and the
@@ -79,7 +79,7 @@ void softmax_settle(SoftmaxSearch *self, int32_t *place, int32_t parameter);
 /* Returns whether a value has every label of the scores but the key: a statistic of rows. */
 bool softmax_is_statistic(const SoftmaxSearch *self, int32_t value);
 
-/* Returns the term of a value of which nothing is known, and that of a number. */
+/* Return the term of an unknown value, and that of a number. */
 SoftmaxTerm softmax_other(void);
 SoftmaxTerm softmax_number(double number);
 /* Returns whether a term is a number, and sets it. */
@@ -102,7 +102,7 @@ SoftmaxTerm softmax_sum_keys(const SoftmaxTerm *a);
 
 /* Takes a product of operands as scores. */
 SoftmaxTerm softmax_as_scores(SoftmaxSearch *self, const SoftmaxTerm *term);
-/* Makes a mask that is negated a mask that is not; false: there is none. */
+/* Turns a negated mask into a plain one; false: the term is no negated mask. */
 bool softmax_make_positive(SoftmaxTerm *sees);
 /* Restricts a mask to the positions that another one has as well. */
 void softmax_restrict_mask(SoftmaxMask *mask, const SoftmaxMask *by);

@@ -1,7 +1,7 @@
 /* Selects and orders the measurements of collectives and derives their curves.
  *
- * The counts of ranks share the time evenly, and so do the remaining cases of each count, small sizes first.
- * A lack of time therefore omits the largest sizes, or a whole count.
+ * The counts of ranks share the time evenly. The remaining cases of a count share its time, small sizes
+ * first. A lack of time therefore omits the largest sizes, or a whole count.
  */
 #include "executor/calibrate/probe_collectives.h"
 

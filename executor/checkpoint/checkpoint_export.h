@@ -4,9 +4,9 @@
 
 #include "base/status.h"
 
-/* Exports a checkpoint. `path`: a checkpoint's own directory, or a folder of checkpoints, of which
- * the newest complete one is taken; skipped ones cause warnings. `out`: .safetensors or .npz.
- * AM_ERROR_INPUT: none is complete, or it is damaged. */
+/* Exports a checkpoint. `path`: a checkpoint's own directory, or a folder of checkpoints, whose newest
+ * complete one is taken; skipped ones cause warnings. `out`: .safetensors or .npz. AM_ERROR_INPUT: none is
+ * complete, or it is damaged. */
 AmStatus checkpoint_export(const char *path, const char *out, AmWarnings *warnings, AmError *error);
 
 #endif

@@ -49,7 +49,7 @@ struct ChannelBackEnd {
     ActorReady *put_ready; /* user: the Channel */
     /* The slot is filled: send it. */
     AmStatus (*put_end)(Channel *channel, int64_t iteration, AmError *error);
-    /* Whether the message of `iteration` is in its slot. */
+    /* Returns whether the message of `iteration` is in its slot. */
     ActorReady *get_ready; /* user: the Channel */
     /* The slot is read: it may receive the message of iteration + quota. */
     AmStatus (*get_end)(Channel *channel, int64_t iteration, AmError *error);

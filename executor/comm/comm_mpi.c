@@ -1,7 +1,7 @@
 /* Collectives by MPI: ranks in any number of processes, on the host's memory.
  *
  * A prepared call consists of streams. A stream has the bytes (comm_stream.h) between this rank
- * and one other in one direction, cut into chunks, of which at most two are in flight. All
+ * and one other in one direction, cut into chunks. At most two of these are in flight. All
  * streams of a call progress concurrently; no message is awaited alone. A member of a reduction with
  * a chunk from every other member adds them in group order, in the 64-bit type, as comm_local does,
  * so that the results have the same bits; the next chunk arrives meanwhile. An all_reduce is a

@@ -1,6 +1,6 @@
 /* Programs made ready: preparation, addresses, and a run.
  *
- * A run goes by capture regions. The device records a capture region in which the host
+ * A run executes one capture region after another. The device records a capture region in which the host
  * waits for nothing and replays it when it comes again; for a program that
  * repeats, the copies of the updates belong to the last capture region.
  */

@@ -35,7 +35,7 @@ static bool conflict(const ExecutableStep *step, const CommCall *call) {
         if (any_overlaps(call->operands[k], call->operand_shapes[k], kernel->results, kernel->result_shapes,
                          kernel->result_count))
             return true;
-    /* The call may access an array of which the kernel uses a slice selected by the iteration. */
+    /* The call may access an array while the kernel uses one slice of it, selected by the iteration. */
     for (int32_t k = 0; k < step->placed_count; k++)
         for (int32_t j = 0; j < call->operand_count + call->result_count; j++) {
             bool is_result = j >= call->operand_count;

@@ -5,7 +5,7 @@
  * reads the files itself, and the results come to process 0, which alone reports and writes. State
  * and data come from files of named arrays (docs/running.md) and are cut into the ranks' shards.
  * Every step feeds the next batch, runs the program, reads watched outputs and applies the updates.
- * Nothing is allocated between the first step and the last.
+ * A run allocates no memory between the first step and the last.
  */
 #ifndef EXECUTOR_PROGRAM_RUN_OPTIONS_H
 #define EXECUTOR_PROGRAM_RUN_OPTIONS_H

@@ -104,7 +104,7 @@ static void add_output(RegionPartBuilder *self, RegionLink link) {
     self->part->outputs[self->part->output_count++] = link;
 }
 
-/* Returns whether this program computes the value, so that it is no input. */
+/* Returns whether this program computes the value, instead of reading it as an input. */
 static bool is_made_here(const RegionPartBuilder *self, int32_t value) {
     int32_t producer = self->blocks->producer[value];
     if (producer < 0 || self->blocks->stage[producer] == REGION_UNUSED) return false;

@@ -4,7 +4,7 @@
  * their sizes, one word each: a letter for the type and a letter for each dimension. So one function checks
  * every call, packs the operands column by column, as LAPACK reads them, and unpacks the results. The options
  * of a call (which triangle, which vectors) are numbers in its backend_config, "{uplo = 76 : ui8}". When a
- * call is prepared, the routine says how much memory it needs. It then runs once per matrix.
+ * call is prepared, the routine returns the size of its memory. It then runs once per matrix.
  */
 #include <ctype.h>
 #include <limits.h>

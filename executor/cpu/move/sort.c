@@ -3,7 +3,7 @@
  * sort packs the line of every operand and sorts the numbers of its elements. The comparator is an element
  * program over the pairs (left, right) of all operands. Every operand's line is then written in that order.
  * topk sorts by value and keeps the first k. Floating types have the total order of their bits
- * (-NaN < -Inf < ... < NaN). Of equal values the lower index comes first.
+ * (-NaN < -Inf < ... < NaN). Among equal values the lower index comes first.
  */
 #include <string.h>
 

@@ -1,17 +1,13 @@
 /* Collectives between threads of one process, on the memory of its GPUs: any
  * number of ranks on one card, or on several that reach one another's memory.
  *
- * The method is that of executor/comm/comm_local.c, and so are the results, bit for
- * bit. The threads synchronize on the host (rendezvous.h) to signal that an
- * event has been recorded; the work itself is ordered on the device. A call:
- *   fork; record `ready`; synchronize; wait for all members' `ready`; first phase:
- *   fold or fetch the own part from the members' operands;
- *   all_reduce: record `folded`; synchronize; wait for all; second phase: fetch the
- *   others' parts from their results;
- *   record `read`; synchronize; wait for all members' `read`, as they read this rank's
- *   memory; mark.
- * A wait takes an event's latest record. A member that is ahead may have
- * recorded it anew: then the wait is for more than is needed, all of it already
+ * The method is that of executor/comm/comm_local.c. The results equal its results bit for bit. The threads
+ * synchronize on the host (rendezvous.h) to signal that an event has been recorded; the work itself is
+ * ordered on the device. A call: fork; record `ready`; synchronize; wait for all members' `ready`; first
+ * phase: fold or fetch the own part from the members' operands; all_reduce: record `folded`; synchronize;
+ * wait for all; second phase: fetch the others' parts from their results; record `read`; synchronize; wait
+ * for all members' `read`, as they read this rank's memory; mark. A wait takes an event's latest record. A
+ * member that is ahead may have recorded it anew: then the wait is for more than is needed, all of it already
  * issued, so nothing can wait in a circle. Addresses are exchanged once, when
  * the ranks start.
  */
