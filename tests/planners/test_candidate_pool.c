@@ -54,6 +54,33 @@ static void test_best_of_each_part(void **state) {
     for (int32_t k = 0; k < PLAN_ORIGIN_COUNT; k++) assert_true(quick.found_seconds[k] == found[k]);
 }
 
+/* Contexts of slower plans that the pool keeps are listed; those of plans that it drops, or as read, are not.
+ */
+static void test_contexts(void **state) {
+    (void)state;
+    CandidatePool pool = {0};
+    const PlanContext *contexts[POOL_CANDIDATES];
+    PlanContext of[3] = {0};
+    Plan slow = plan_of(3), quick = plan_of(2), dropped = plan_of(4), read = plan_of(1);
+    slow.context = &of[0];
+    quick.context = &of[1];
+    dropped.context = &of[2];
+    quick.micro_batches = 2;
+    read.micro_batches = 4;
+    pool_add(&pool, &slow, &fits, PLAN_ORIGIN_BASELINE, NULL);
+    pool_add(&pool, &quick, &fits, PLAN_ORIGIN_BASELINE, NULL);
+    pool_add(&pool, &read, &fits, PLAN_ORIGIN_STAGES, NULL);
+    const MemoryFit lacks = {.needed_fraction = 1.1};
+    pool_add(&pool, &dropped, &lacks, PLAN_ORIGIN_BASELINE, NULL);
+    int32_t count = pool_contexts(contexts, &pool);
+    bool is_listed[3] = {false};
+    for (int32_t k = 0; k < count; k++)
+        for (int32_t c = 0; c < 3; c++) is_listed[c] |= contexts[k] == &of[c];
+    assert_true(is_listed[0]);
+    assert_true(is_listed[1]);
+    assert_false(is_listed[2]);
+}
+
 /* A merged pool has the best of both, for each part and of all. */
 static void test_merge(void **state) {
     (void)state;
@@ -174,8 +201,9 @@ static void test_leanest(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),      cmocka_unit_test(test_best_of_each_part),
-        cmocka_unit_test(test_merge),      cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_structures), cmocka_unit_test(test_leanest)};
+        cmocka_unit_test(test_order),    cmocka_unit_test(test_best_of_each_part),
+        cmocka_unit_test(test_contexts), cmocka_unit_test(test_merge),
+        cmocka_unit_test(test_shapes),   cmocka_unit_test(test_structures),
+        cmocka_unit_test(test_leanest)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
