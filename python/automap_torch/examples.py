@@ -332,7 +332,8 @@ class Places:
         if name == "gather" and self.of(arguments[0]) == self.of(arguments[2]) and arguments[1] % rank != place.d:
             return place
         if name == "scatter" and arguments[1] % rank != place.d:
-            return self.common(node, [arguments[0], *arguments[2:]], rank)
+            tensors = [value for value in arguments[2:] if isinstance(value, torch.fx.Node)]
+            return self.common(node, [arguments[0], *tensors], rank)
         if name == "constant_pad_nd":
             at = rank - 1 - place.d
             if not any(arguments[1][2 * at:2 * at + 2]):
