@@ -167,15 +167,16 @@ def find_kind(model, loss, batch, dimensions):
     loss_of, values = loss_function(model, loss), values_of(model)
     with plain_kernels():
         graph = examples.trace(loss_of, *values, batch)
-        differing = examples.Places(graph, leading, count).differing
-        if differing:
-            return False, f"{name_of(differing[0])}{place(differing[0])} has values that differ by example"
+        places = examples.Places(graph, leading, count)
+        if places.differing:
+            differing = places.differing[0]
+            return False, f"{name_of(differing)}{place(differing)} has values that differ by example"
         twice = [value if d is None else torch.cat([value, value]) for value, d in zip(batch, leading, strict=True)]
         logger = logging.getLogger("torch._subclasses.fake_tensor")  # it logs the error below
         is_silent, logger.disabled = logger.disabled, True
         try:
             doubled = examples.trace(loss_of, *values, twice)
-            kind = LossKind(graph, doubled, len(batch))
+            kind = LossKind(graph, doubled, len(batch), places.mixing)
         except (AssertionError, IndexError, RuntimeError, TypeError, ValueError) as error:
             why = (str(error) or type(error).__name__).splitlines()[0]
             return False, f"the step has a constant of the batch's size: {why}"

@@ -15,7 +15,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from .decompositions import decompositions
+from .examples import SAME, name_of
 from .export import differentiate, plain_kernels, splittable, values_of
+from .kinds import changes_sum
 
 
 class LossGraph:
@@ -68,18 +70,34 @@ SUMS = (torch.ops.aten.sum.default, torch.ops.aten.sum.dim_IntList, torch.ops.at
 
 def find_counts(graph):
     """Scalars that sum batches alone over all examples, such as the number of targets of cross_entropy: in every
-    micro-batch the loss divides by that of the whole batch."""
+    micro-batch the loss divides by that of the whole batch. Limits of such sums, or sums and a number, are counts, too,
+    with their sum as a value; others have None."""
     reads_batch = {node: kind == "batch" for node, (kind, _) in graph.inputs.items()}
-    is_free = {node: kind == "batch" for node, (kind, _) in graph.inputs.items()}
+    is_free, counts, sums, counted = dict(reads_batch), {}, set(), set()
     for node in graph.operators:
-        is_free[node] = all(is_free[value] for value in node.all_input_nodes)
-        reads_batch[node] = any(reads_batch[value] for value in node.all_input_nodes)
-    return [node for node in graph.operators
-            if is_free[node] and reads_batch[node] and node.target in SUMS and node.meta["val"].ndim == 0]
+        operands = node.all_input_nodes
+        is_free[node] = all(is_free[value] for value in operands)
+        reads_batch[node] = any(reads_batch[value] for value in operands)
+        if not (is_free[node] and reads_batch[node]):
+            continue
+        constants = {value for value in operands if is_free[value] and not reads_batch[value]}
+        if node.target in SUMS and node.meta["val"].ndim == 0:
+            counts[node] = None
+            if name_of(node) == "sum" and counted.isdisjoint(operands):
+                sums.add(node)
+        elif changes_sum(node, sums, constants):
+            counts[node] = next(value for value in operands if value in sums)
+            sums.add(node)
+        elif name_of(node) in SAME and not sums.isdisjoint(operands):
+            sums.add(node)
+        if node in counts or not counted.isdisjoint(operands):
+            counted.add(node)
+    return counts
 
 
 def mean_of_counts(graph, counts, batches):
-    """The mean of each count over micro-batches of plain tensors."""
+    """The mean of each count over micro-batches of plain tensors. A count of other counts has their means. A limit of a
+    sum is that of the whole batch, divided by the number of micro-batches."""
     places = {node: name for node, (kind, name) in graph.inputs.items() if kind == "batch"}
 
     def value_of(node, values):
@@ -91,8 +109,16 @@ def mean_of_counts(graph, counts, batches):
                 values[node] = node.target(*arguments, **options)
         return values[node]
 
-    known = [{node: batch[name].contiguous() for node, name in places.items()} for batch in batches]
-    return {node: sum(value_of(node, values).double() for values in known) / len(batches) for node in counts}
+    known, means = [{node: batch[name].contiguous() for node, name in places.items()} for batch in batches], {}
+    for node, part in counts.items():
+        if part is None:
+            means[node] = sum(value_of(node, values).double() for values in known) / len(batches)
+        else:
+            whole = {**known[0], part: value_of(part, known[0]) * len(batches)}
+            means[node] = value_of(node, whole).double() / len(batches)
+        for values in known:
+            values[node] = means[node]
+    return means
 
 
 class Part:

@@ -35,6 +35,8 @@ with skip_where_missing():
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 import automap_torch
 from automap_torch.export import find_batch, find_kind
+from automap_torch.operations import value_of
+from automap_torch.stages import find_counts, mean_of_counts, trace_loss
 
 STEPS, TOLERANCE = 3, 2e-5
 
@@ -429,9 +431,25 @@ def check_refusals(_, folder):
         assert json.loads((folder / "p").read_text())["micro_batches"] == 1
 
 
+def loss_of_parts(model, loss, batch, is_sum):
+    """The sum or the mean of the losses of the two halves of a batch, with the counts of the whole batch."""
+    halves = [[value[k::2].contiguous() for value in batch] for k in range(2)]
+    graph = trace_loss(model, loss, halves[0])
+    counts, losses = mean_of_counts(graph, find_counts(graph), halves), []
+    for half in halves:
+        given = {"parameter": dict(model.named_parameters()), "batch": half}
+        values = {node: given[kind][name] for node, (kind, name) in graph.inputs.items()}
+        for node in graph.operators:
+            values[node] = value_of(graph, node, values, counts)
+        losses.append(values[graph.loss].item())
+    return sum(losses) / (1 if is_sum else 2)
+
+
 def check_kinds(*_):
-    """Losses that are means or sums over the batch, and those that need the whole batch, which the operator says."""
-    model, batch = nn.Linear(6, 8), (torch.randn(4, 6), torch.randint(0, 8, (4,)))
+    """Losses that are means or sums over the batch, which halves of it give, and those that need the whole batch, which
+    the operator says."""
+    torch.manual_seed(1)
+    model, batch = nn.Linear(6, 8), (torch.randn(4, 6), torch.tensor([3, 3, 1, 0]))
 
     def squares(x):
         return x * x
@@ -439,26 +457,44 @@ def check_kinds(*_):
     def weighted(rows, x):
         return rows * x[:, 0].exp() / x[:, 0].exp().sum()
 
+    def spread(x):
+        return (x[:, 0] - x[:, 0].mean()).square().mean().sqrt()
+
     means = (lambda rows, x: rows.mean(), lambda rows, x: rows.sum() / len(x), lambda rows, x: weighted(rows, x).sum(),
              lambda rows, x: rows.mean() + 0.1 * model.weight.norm(),
-             lambda rows, x: (rows * (x[:, 0] > 0)).sum() / (x[:, 0] > 0).sum().clamp(min=1))
+             lambda rows, x: rows.mean() / spread(x), lambda rows, x: rows.sum() / torch.tensor(float(len(x))),
+             lambda rows, x: rows.sum() / torch.ones(len(x)).sum(),
+             lambda rows, x: (rows * (x[:, 0] > 0)).sum() / ((x[:, 0] > 0).sum() + 0.5).clamp(max=1.2),
+             lambda rows, x: (rows * (x[:, 0] > 0)).sum() / (x[:, 0] > 0).sum().clamp(min=3))
     sums = (lambda rows, x: rows.sum(), lambda rows, x: 2 * rows.sum() - squares(rows).sum())
     others = (("add", lambda rows, x: rows.mean() + 1e-6 * rows.sum()), ("sqrt", lambda rows, x: rows.mean().sqrt()),
               ("add", lambda rows, x: rows.sum() + model.weight.norm()),
+              ("add", lambda rows, x: rows.mean() + len(x) * model.weight.norm()),
               ("std", lambda rows, x: (rows / x[:, 0].std()).mean()),
+              ("div", lambda rows, x: (rows / rows.detach().mean()).mean()),
+              ("div", lambda rows, x: squares(rows / len(x) ** 0.5).mean()),
+              ("_softmax", lambda rows, x: (rows * x[:, 0].softmax(0)).sum()),
+              ("slice", lambda rows, x: rows[::2].mean()),
               ("mul", lambda rows, x: squares(rows).mean() * rows.mean()))
 
-    def kind(of_rows):
-        return find_kind(model, lambda model, x, y: of_rows(functional.cross_entropy(model(x), y, reduction="none"), x),
-                         batch, [0, 0])
+    def loss(of_rows):
+        return lambda model, x, y: of_rows(functional.cross_entropy(model(x), y, reduction="none"), x)
 
-    assert all(kind(of_rows) == (False, None) for of_rows in means)
+    def kind(of_rows):
+        return find_kind(model, loss(of_rows), batch, [0, 0])
+
+    for losses, is_sum in ((means, False), (sums, True)):
+        for of_rows in losses:
+            line = of_rows.__code__.co_firstlineno
+            assert kind(of_rows) == (is_sum, None), (line, kind(of_rows))
+            check(f"the loss of line {line} in halves", [loss_of_parts(model, loss(of_rows), batch, is_sum)],
+                  [loss(of_rows)(model, *batch).item()])
     attention = nn.MultiheadAttention(6, 1, add_bias_kv=True, batch_first=True)  # which repeats a key by example
     assert find_kind(attention, lambda model, x: model(x, x, x)[0].mean(), [torch.randn(4, 3, 6)], [0]) == (False, None)
-    assert all(kind(of_rows) == (True, None) for of_rows in sums)
     for name, of_rows in others:
         line = of_rows.__code__.co_firstlineno
-        assert kind(of_rows)[1].startswith(f"{name} (test_torch_models.py:{line})"), kind(of_rows)
+        found = kind(of_rows)[1]
+        assert found and found.startswith(f"{name} (test_torch_models.py:{line})"), (name, line, found)
 
 
 def check_dimensions(*_):
@@ -470,6 +506,12 @@ def check_dimensions(*_):
 
         batch = torch.randn(12, 6), torch.randint(0, 12, (16,)), torch.randint(0, 8, (16,))
         assert find_batch(nn.Linear(6, 8), loss, batch) == [None, 0, 0]
+
+    def smooth(model, x, y):
+        found = model(x)
+        return -(functional.log_softmax(found, -1) * torch.full_like(found, 0.1).scatter_(1, y[:, None], 0.9)).mean()
+
+    assert find_batch(nn.Linear(6, 8), smooth, (torch.randn(4, 6), torch.tensor([3, 3, 1, 0]))) == [0, 0]
 
 
 def main():
