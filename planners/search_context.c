@@ -91,12 +91,12 @@ static AmStatus climb_orders(Plan **plan, const SearchResult *result, SearchCont
         if (rival->predicted_step_seconds > NEAR_ORDER * first->predicted_step_seconds) break;
         if (rival->stage_count == 1 || plan_has_same_order(rival, first)) continue;
         if (climb->budget.is_cut) break;
-        TRY_OR_FAIL(plan_climb_rivals(plan, rival, climb, self->arena, error));
+        TRY_OR_FAIL(plan_climb_rivals(plan, rival, climb, false, self->arena, error));
     }
     if (first->stage_count > 1 && !climb->budget.is_cut && !self->request->devices.keeps_order)
         TRY_OR_FAIL(order_rivals_find(rivals, &count, result->plan, NEAR_ORDER, climb, self->arena, error));
     for (int32_t k = 0; k < count && !climb->budget.is_cut; k++)
-        TRY_OR_FAIL(plan_climb_rivals(plan, rivals[k], climb, self->arena, error));
+        TRY_OR_FAIL(plan_climb_rivals(plan, rivals[k], climb, false, self->arena, error));
     climb->keeps_devices = false;
     if (*plan != climbed) status = plan_climb(plan, climb, 0, self->arena, error);
 fail:
@@ -116,7 +116,8 @@ AmStatus search_add_climb(SearchResult *result, SearchContext *self, bool has_ri
     bool is_alone = !rivals[0] && !rivals[1];
     AmStatus status = is_alone ? plan_climb(&plan, &self->climb, 0, self->arena, error) : AM_OK;
     for (int32_t k = 0; k < MOST_RIVALS && status == AM_OK; k++)
-        if (rivals[k]) status = plan_climb_rivals(&plan, rivals[k], &self->climb, self->arena, error);
+        if (rivals[k]) /* on a sample the first changes tell which start is better */
+            status = plan_climb_rivals(&plan, rivals[k], &self->climb, k == 1, self->arena, error);
     if (status == AM_OK) status = climb_orders(&plan, result, self, error);
     if (is_short) self->climb.budget.is_cut = false; /* the budget of the search is not over */
     end_climb(result, self, plan);

@@ -334,16 +334,19 @@ AmStatus plan_climb(Plan **plan, PlanClimb *self, int64_t limit, Arena *arena, A
     return status;
 }
 
-AmStatus plan_climb_rivals(Plan **plan, Plan *rival, PlanClimb *self, Arena *arena, AmError *error) {
-    enum { TRIAL = 32 /* evaluations */ };
+AmStatus plan_climb_rivals(Plan **plan, Plan *rival, PlanClimb *self, bool is_short, Arena *arena,
+                           AmError *error) {
+    enum { TRIAL = 32, SHORT_TRIAL = 8 /* evaluations */ };
+    const int64_t trial = is_short ? SHORT_TRIAL : TRIAL;
     ClimbPath paths[] = {{.plan = *plan}, {.plan = rival}};
     AmStatus status = AM_OK;
     for (int32_t k = 0; k < 2; k++)
         for (bool is_promising = true;
              is_promising && !paths[k].place.is_end && !self->budget.is_cut && status == AM_OK;) {
             double before = paths[k].plan->predicted_step_seconds;
-            status = climb_path(&paths[k], self, 0, self->budget.used + TRIAL, arena, error);
-            is_promising = paths[k].plan->predicted_step_seconds < before * (1 - PLAN_CLIMB_PROMISE);
+            status = climb_path(&paths[k], self, 0, self->budget.used + trial, arena, error);
+            is_promising =
+                !is_short && paths[k].plan->predicted_step_seconds < before * (1 - PLAN_CLIMB_PROMISE);
         }
     bool is_rival = paths[1].plan->predicted_step_seconds < paths[0].plan->predicted_step_seconds;
     ClimbPath *best = &paths[is_rival ? 1 : 0];

@@ -59,8 +59,9 @@ typedef struct ClimbBase {
 } ClimbBase;
 
 /* Climbs from two plans. Each one climbs as long as 32 evaluations shorten its step by PLAN_CLIMB_PROMISE;
- * the faster one then climbs to its end. */
-AmStatus plan_climb_rivals(Plan **plan, Plan *rival, PlanClimb *self, Arena *arena, AmError *error);
+ * the faster one then climbs to its end. `is_short`: each one has 8 evaluations, once. */
+AmStatus plan_climb_rivals(Plan **plan, Plan *rival, PlanClimb *self, bool is_short, Arena *arena,
+                           AmError *error);
 
 /* One plan of a batch. */
 typedef struct ClimbStep {

@@ -177,17 +177,38 @@ static void test_the_faster_of_rivals_is_taken(void **state) {
     Plan *fast = self.start, *plan = self.start;
     assert_int_equal(plan_climb(&fast, &climb, 0, &self.arena, NULL), AM_OK);
     assert_true(fast->predicted_step_seconds < self.start->predicted_step_seconds);
-    assert_int_equal(plan_climb_rivals(&plan, fast, &capped, &self.arena, NULL), AM_OK);
+    assert_int_equal(plan_climb_rivals(&plan, fast, &capped, false, &self.arena, NULL), AM_OK);
     assert_ptr_equal(plan, fast);
     assert_true(capped.budget.used <= CAP);
     plan = fast;
-    assert_int_equal(plan_climb_rivals(&plan, self.start, &climb, &self.arena, NULL), AM_OK);
+    assert_int_equal(plan_climb_rivals(&plan, self.start, &climb, false, &self.arena, NULL), AM_OK);
     assert_true(plan->predicted_step_seconds <= fast->predicted_step_seconds);
     plan = self.start;
-    assert_int_equal(plan_climb_rivals(&plan, self.start, &climb, &self.arena, NULL), AM_OK);
+    assert_int_equal(plan_climb_rivals(&plan, self.start, &climb, false, &self.arena, NULL), AM_OK);
     assert_true(plan->predicted_step_seconds <= fast->predicted_step_seconds);
     plan_climb_close(&climb);
     plan_climb_close(&capped);
+    close_case(&self);
+}
+
+/* A short race prices at most eight plans of a rival that stays slower. */
+static void test_a_short_race_is_cheap(void **state) {
+    (void)state;
+    enum { MOST = 8 };
+    Fixture self;
+    open_case(&self, "t5_tiny");
+    PlanClimb first = climb_of(&self, 0), alone = climb_of(&self, 0), both = climb_of(&self, 0);
+    Plan *fast = self.start;
+    assert_int_equal(plan_climb(&fast, &first, 0, &self.arena, NULL), AM_OK);
+    Plan *plan = fast, *raced = fast;
+    assert_int_equal(plan_climb(&plan, &alone, 0, &self.arena, NULL), AM_OK);
+    assert_int_equal(plan_climb_rivals(&raced, self.start, &both, true, &self.arena, NULL), AM_OK);
+    assert_true(raced->predicted_step_seconds == plan->predicted_step_seconds);
+    assert_true(both.budget.used > alone.budget.used);
+    assert_true(both.budget.used <= alone.budget.used + MOST);
+    plan_climb_close(&first);
+    plan_climb_close(&alone);
+    plan_climb_close(&both);
     close_case(&self);
 }
 
@@ -299,6 +320,7 @@ int main(void) {
                                        cmocka_unit_test(test_restarts_leave_a_local_optimum),
                                        cmocka_unit_test(test_known_plans_take_no_evaluation),
                                        cmocka_unit_test(test_the_faster_of_rivals_is_taken),
+                                       cmocka_unit_test(test_a_short_race_is_cheap),
                                        cmocka_unit_test(test_shifts_move_every_cut_between),
                                        cmocka_unit_test(test_prefixes_keep_storage),
                                        cmocka_unit_test(test_swaps_exchange_two_types)};
