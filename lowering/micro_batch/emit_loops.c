@@ -163,15 +163,43 @@ static int32_t tuple_in(MicroBatchEmitter *self, const MicroBatchBlock *block, i
 
 /* ---- operators ---- */
 
+/* Scales the bounds of a slice or pad along the dimensions of which the operand is a part. */
+static const IrAttributes *scale_bounds(MicroBatchEmitter *self, const IrAttributes *given,
+                                        const IrShape *full, const IrShape *local) {
+    IrAttributes *made = ARENA_ARRAY(self->arena, IrAttributes, 1);
+    int64_t *start = ARENA_ARRAY(self->arena, int64_t, full->rank + 1);
+    int64_t *limit = ARENA_ARRAY(self->arena, int64_t, full->rank + 1);
+    IrPadding *padding = ARENA_ARRAY(self->arena, IrPadding, full->rank + 1);
+    if (self->arena->failed) return given;
+    *made = *given;
+    for (int32_t d = 0; d < full->rank; d++) {
+        int64_t parts = local->dimensions[d] > 0 ? full->dimensions[d] / local->dimensions[d] : 1;
+        if (given->padding) {
+            padding[d] = given->padding[d];
+            padding[d].low /= parts;
+            padding[d].high /= parts;
+        } else {
+            start[d] = given->slice_start[d] / parts;
+            limit[d] = given->slice_limit[d] / parts;
+        }
+    }
+    if (given->padding) made->padding = padding;
+    made->slice_start = given->padding ? NULL : start;
+    made->slice_limit = given->padding ? NULL : limit;
+    return made;
+}
+
 /* Attributes that contain operand 0's sizes, rewritten for its local ones. */
 static const IrAttributes *localise(MicroBatchEmitter *self, const IrInstruction *instruction,
                                     const IrShape *full, const IrShape *local) {
     const IrAttributes *given = instruction->attributes;
-    const int64_t *sizes = instruction->opcode == IR_SLICE           ? given->slice_limit
-                           : instruction->opcode == IR_GATHER        ? given->gather->slice_sizes
+    if (ir_same_dimensions(full, local)) return given;
+    if (instruction->opcode == IR_SLICE || instruction->opcode == IR_PAD)
+        return scale_bounds(self, given, full, local);
+    const int64_t *sizes = instruction->opcode == IR_GATHER          ? given->gather->slice_sizes
                            : instruction->opcode == IR_DYNAMIC_SLICE ? given->slice_sizes
                                                                      : NULL;
-    if (!sizes || ir_same_dimensions(full, local)) return given;
+    if (!sizes) return given;
     IrAttributes *made = ARENA_ARRAY(self->arena, IrAttributes, 1);
     int64_t *changed = ARENA_ARRAY(self->arena, int64_t, full->rank + 1);
     IrGather *gather = ARENA_ARRAY(self->arena, IrGather, 1);
@@ -181,9 +209,7 @@ static const IrAttributes *localise(MicroBatchEmitter *self, const IrInstruction
         bool is_cut = local->dimensions[d] != full->dimensions[d];
         changed[d] = is_cut ? local->dimensions[d] : sizes[d];
     }
-    if (instruction->opcode == IR_SLICE) {
-        made->slice_limit = changed;
-    } else if (instruction->opcode == IR_DYNAMIC_SLICE) {
+    if (instruction->opcode == IR_DYNAMIC_SLICE) {
         made->slice_sizes = changed;
     } else {
         *gather = *given->gather;

@@ -149,6 +149,28 @@ static bool is_plain_reshape(const MicroBatchRewrite *self, int32_t i) {
            !operand->minor_to_major && !instruction->shape.minor_to_major;
 }
 
+/* Returns the state of a slice or pad whose bounds along the split dimension are multiples of the rows of all
+ * micro-batches: part m of the result is the slice or pad of part m. False for others. */
+static bool split_bounds(const MicroBatchRewrite *self, int32_t i, MicroBatchState *state) {
+    const IrInstruction *instruction = &self->module->instructions[i];
+    const IrAttributes *attributes = instruction->attributes;
+    bool is_slice = instruction->opcode == IR_SLICE;
+    int32_t producer, leaf;
+    if (!is_slice && instruction->opcode != IR_PAD) return false;
+    micro_batch_operand(self, i, 0, 0, &producer, &leaf);
+    MicroBatchState held = *micro_batch_state(self, producer, leaf);
+    if (held.kind != TIME_SPLIT) return false;
+    int32_t d = held.dimension;
+    int64_t rows = held.unit * self->settings.micro_batches;
+    int64_t low = is_slice ? attributes->slice_start[d] : attributes->padding[d].low;
+    int64_t high = is_slice ? attributes->slice_limit[d] : attributes->padding[d].high;
+    bool is_dense = is_slice ? attributes->slice_stride[d] == 1 : attributes->padding[d].interior == 0;
+    if (!is_dense || low % rows != 0 || high % rows != 0 || instruction->shape.dimensions[d] == 0)
+        return false;
+    *state = held;
+    return true;
+}
+
 /* Splits the common factor of the split operands; false without such a factor. */
 static bool split_operator(MicroBatchRewrite *self, int32_t i) {
     const FactorRule *rule = &self->rules->rules[i];
@@ -175,7 +197,7 @@ static bool split_operator(MicroBatchRewrite *self, int32_t i) {
         }
         return true;
     }
-    return false;
+    return split_bounds(self, i, micro_batch_state(self, i, 0));
 }
 
 /* Returns whether i is a view of one result of several. */
