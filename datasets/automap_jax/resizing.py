@@ -195,18 +195,35 @@ class Examples:
         batching = [*zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims)]
         self.link_indexed(*inputs, batching, numbers.inserted_window_dims, numbers.update_window_dims)
 
+    def link_bounded(self, a, b, bounds):
+        """Links the dimensions of two values whose bounds, [numbers of each dimension], are shared by all parts."""
+        for d, numbers in enumerate(bounds):
+            if not any(number % self.parts for number in numbers):
+                self.links.setdefault((a, d), []).append((b, d))
+                self.links.setdefault((b, d), []).append((a, d))
+
     def of_slice(self, params, inputs, outputs):
+        bounds = zip(params["start_indices"], params["limit_indices"],
+                     [stride != 1 for stride in params["strides"] or [1] * len(self.shapes[inputs[0]])])
+        self.link_bounded(inputs[0], outputs[0], bounds)
+
+    def of_pad(self, params, inputs, outputs):
+        self.link_bounded(inputs[0], outputs[0],
+                          [(low, high, interior != 0) for low, high, interior in params["padding_config"]])
+
+    def of_dynamic_slice(self, params, inputs, outputs):
         self.link_all(inputs[0], outputs[0])
 
-    of_dynamic_slice = of_pad = of_rng_bit_generator = of_slice
+    of_dynamic_slice = of_rng_bit_generator = of_slice
 
     def of_dynamic_update_slice(self, params, inputs, outputs):
         self.link_all(inputs[0], outputs[0])
         self.link_all(inputs[0], inputs[1])
 
     def of_split(self, params, inputs, outputs):
-        for value in outputs:
-            self.link_all(inputs[0], value)
+        for value, size in zip(outputs, params["sizes"], strict=True):
+            bounds = [(size if d == params["axis"] else 0,) for d in range(len(self.shapes[value]))]
+            self.link_bounded(inputs[0], value, bounds)
 
     def of_tile(self, params, inputs, outputs):
         for d, times in enumerate(params["reps"]):
@@ -356,10 +373,8 @@ class Examples:
             params["slice_sizes"] = tuple(
                 size // self.parts if d in of_input and size == self.shapes[inputs[0]][d] else size
                 for d, size in enumerate(params["slice_sizes"]))
-        elif name == "slice":
-            params["limit_indices"] = tuple(
-                size // self.parts if d in of_input and size == self.shapes[outputs[0]][d] else limit
-                for d, (limit, size) in enumerate(zip(params["limit_indices"], self.shapes[inputs[0]])))
+        elif name in ("slice", "pad", "split"):
+            params |= self.resized_bounds(name, params, of_input)
         result = dataclasses.replace(node, params=params, inputs=list(node.inputs))
         for (place, number), inner in self.inner.get((id(node), body.base), {}).items():
             closed = self.resized_body(inner)
@@ -369,6 +384,21 @@ class Examples:
             was = params[place]
             params[place] = closed if number is None else (*was[:number], closed, *was[number + 1:])
         return result
+
+    def resized_bounds(self, name, params, units):
+        """The bounds of a slice, pad or split for one part, where they are multiples of the rows of all parts."""
+        def scaled(d, *numbers):
+            rows = units.get(d, 1) * self.parts
+            is_cut = d in units and not any(number % rows for number in numbers)
+            return tuple(number // self.parts if is_cut else number for number in numbers)
+
+        if name == "pad":
+            return {"padding_config": tuple((*scaled(d, low, high), interior)
+                                            for d, (low, high, interior) in enumerate(params["padding_config"]))}
+        if name == "split":
+            return {"sizes": scaled(params["axis"], *params["sizes"])}
+        found = [scaled(d, *bounds) for d, bounds in enumerate(zip(params["start_indices"], params["limit_indices"]))]
+        return dict(zip(("start_indices", "limit_indices"), zip(*found))) if found else {}
 
     def resized_body(self, body):
         """The body of a loop or a branch on one part of the batch; None: an operator in it needs all examples."""

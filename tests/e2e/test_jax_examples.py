@@ -67,6 +67,13 @@ def masked_layers(p, h, keys):
     return lax.scan(jax.checkpoint(layers), lax.scan(layer, h, keys)[0], keys)[0]
 
 
+def accumulated(p, x, y, number):
+    """The mean loss over consecutive slices of the batch."""
+    size = len(x) // number
+    return sum(jnp.mean((f(p, x[k * size:(k + 1) * size]) - y[k * size:(k + 1) * size]) ** 2)
+               for k in range(number)) / number
+
+
 def halved(h):
     return lax.while_loop(lambda h: jnp.sum(h) > 1e3, lambda h: h * 0.5, h)
 
@@ -116,6 +123,12 @@ RUN = {
         lambda h, _: (jnp.tanh(h @ p["c"]), h.mean() / 16), h, None, 2)), f(p, x), None, 2)[0] - y) ** 2),
     "numbers and masks for each layer": lambda p, x, y, i: jnp.mean((lax.scan(lambda h, _: (jnp.where(
         y > 0, jnp.tanh(h @ p["c"]), -1.0) * jnp.arange(16)[:, None], None), f(p, x), None, 2)[0] - y) ** 2),
+    "slices of the batch": lambda p, x, y, i: accumulated(p, x, y, 4),
+    "weighted slices of activations": lambda p, x, y, i: sum(k * jnp.mean((jnp.tanh(
+        f(p, x)[8 * k - 8:8 * k] @ p["c"]) - y[8 * k - 8:8 * k]) ** 2) for k in (1, 2)),
+    "unequal slices": lambda p, x, y, i: jnp.mean((f(p, x[4:]) - y[:12]) ** 2),
+    "split batch": lambda p, x, y, i: sum(k * jnp.mean((f(p, a) - b) ** 2) for k, (a, b) in enumerate(
+        zip(jnp.split(x, 2), jnp.split(y, 2)))),
     "sorted features": lambda p, x, y, i: jnp.mean((jnp.sort(f(p, x), 1)[:, ::-1] - jnp.cumsum(y, 1)) ** 2),
 }  # fmt: skip
 REFUSED = {
