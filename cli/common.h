@@ -19,7 +19,7 @@
 #define CLI_MAX_OPTIONS   64
 #define CLI_MAX_REPEATS   64
 
-/* One option. `value` names its argument in --help; NULL for a switch. A row with the empty name is a heading
+/* One option. `value` names its argument in --help; NULL for a switch. A row with an empty name is a heading
  * of
  * --help, with the text in `help`. */
 typedef struct CliOption {

@@ -17,8 +17,8 @@
 #include "cli/open_cluster.h"
 #include "cli/terminal.h"
 
-/* Everything that one search needs and leaves. */
-typedef struct Searched {
+/* The inputs and results of the command. */
+typedef struct SearchCommand {
     AmModule *module;
     AmCluster *cluster;
     AmOptions *options;
@@ -29,7 +29,7 @@ typedef struct Searched {
     Text log;
     SearchProgressLine progress;
     const Cli *cli;
-} Searched;
+} SearchCommand;
 
 /* Appends MODEL's stem in its folder and ".plan.json": model.hlo.pb.zst gives model.plan.json. */
 static void append_plan_file(Text *text, const char *model) {
@@ -47,15 +47,15 @@ static void append_plan_file(Text *text, const char *model) {
 }
 
 static void log_episode(void *user, const char *line) {
-    text_append(&((Searched *)user)->log, "%s\n", line);
+    text_append(&((SearchCommand *)user)->log, "%s\n", line);
 }
 
 static int show_progress(void *user, const AmProgress *progress) {
-    return search_progress_show(&((Searched *)user)->progress, progress);
+    return search_progress_show(&((SearchCommand *)user)->progress, progress);
 }
 
 static void on_message(void *user, AmMessage kind, const char *text) {
-    cli_on_message((void *)((Searched *)user)->cli, kind, text);
+    cli_on_message((void *)((SearchCommand *)user)->cli, kind, text);
 }
 
 /* Keeps the changes with which a plan would fit, for the error of --json. */
@@ -76,7 +76,7 @@ static json_t *path_to_json(const char *path) {
 }
 
 /* Adds the members that the library does not know to the report, and prints it. */
-static AmStatus print_json(const Searched *self, const char *report, FILE *stream, AmError *error) {
+static AmStatus print_json(const SearchCommand *self, const char *report, FILE *stream, AmError *error) {
     Text text = {0};
     json_t *rest = json_loads(report, 0, NULL);
     json_t *root = json_pack("{s:O?, s:o}", "format", json_object_get(rest, "format"), "plan_file",
@@ -97,7 +97,7 @@ static AmStatus print_json(const Searched *self, const char *report, FILE *strea
 }
 
 /* Prints the report to stdout, unless the plan is there. */
-static AmStatus report(const Cli *cli, const Searched *self, AmError *error) {
+static AmStatus report(const Cli *cli, const SearchCommand *self, AmError *error) {
     bool to_stdout = strcmp(self->plan_file, "-") == 0, is_json = cli_has(cli, "--json");
     FILE *stream = to_stdout ? stderr : stdout;
     AmFormat format = is_json                           ? AM_FORMAT_JSON
@@ -151,7 +151,7 @@ static AmStatus split_also(const char *text, char name[TARGET_BYTES], const char
 
 /* Writes the plans of other targets. Targets without a plan do not stop the others: AM_ERROR_INFEASIBLE then
  * names the first one, and the files that exist. */
-static AmStatus write_also(const Cli *cli, const Searched *self, AmError *error) {
+static AmStatus write_also(const Cli *cli, const SearchCommand *self, AmError *error) {
     const char *const *texts, *file;
     char name[TARGET_BYTES];
     AmStatus result = AM_OK;
@@ -173,7 +173,7 @@ static AmStatus write_also(const Cli *cli, const Searched *self, AmError *error)
 /* ---- the command ---- */
 
 /* Checks the options and files before any file is read. */
-static AmStatus check_options(const Cli *cli, Searched *self, AmError *error) {
+static AmStatus check_options(const Cli *cli, SearchCommand *self, AmError *error) {
     const char *log = cli_text(cli, "--log"), *seconds = cli_text(cli, "--seconds");
     TRY(cli_api_options(cli, AM_COMMAND_SEARCH, &self->options, error));
     TRY(am_options_check(self->options, error));
@@ -204,7 +204,7 @@ static AmStatus check_options(const Cli *cli, Searched *self, AmError *error) {
     return AM_OK;
 }
 
-static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error) {
+static AmStatus search_and_write(const Cli *cli, SearchCommand *self, AmError *error) {
     const char *cluster, *log = cli_text(cli, "--log");
     const volatile sig_atomic_t *interrupted = cli_catch_interrupts(); /* reading, too, ends in a plan */
     TRY(cli_need(cli, "--cluster", &cluster, error));
@@ -249,7 +249,7 @@ static AmStatus search_and_write(const Cli *cli, Searched *self, AmError *error)
 }
 
 static AmStatus run_search(const Cli *cli, AmError *error) {
-    Searched self = {.cli = cli};
+    SearchCommand self = {.cli = cli};
     AmStatus status = search_and_write(cli, &self, error);
     text_free(&self.log);
     text_free(&self.own_file);

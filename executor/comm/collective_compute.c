@@ -44,18 +44,18 @@ static void all_gather(const RendezvousGroup *group, const CommCall *call) {
 static void reduce_scatter(const RendezvousGroup *group, const CommCall *call,
                            const CollectiveScratch *scratch) {
     for (int32_t k = 0; k < call->operand_count; k++) {
-        const IrShape *whole = call->operand_shapes[k];
+        const IrShape *operand = call->operand_shapes[k];
         const ProgramMovement *movement = &call->collective->movements[k];
         int32_t d = movement->dimension;
-        int64_t width = dtype_is_complex(whole->type) ? 2 : 1;
-        int64_t bytes = dtype_bytes(whole->type), part = movement->parts[call->position];
-        int64_t outer = strided_elements(whole->dimensions, d);
-        int64_t inner = strided_elements(whole->dimensions + d + 1, whole->rank - d - 1);
+        int64_t width = dtype_is_complex(operand->type) ? 2 : 1;
+        int64_t bytes = dtype_bytes(operand->type), part = movement->parts[call->position];
+        int64_t outer = strided_elements(operand->dimensions, d);
+        int64_t inner = strided_elements(operand->dimensions + d + 1, operand->rank - d - 1);
         int64_t start = comm_part_start(movement->parts, call->position) * inner;
         Combine work = collective_combine(call, k, scratch);
         work.result_count = 1;
         for (int64_t o = 0; o < outer; o++) {
-            int64_t at = (o * whole->dimensions[d] * inner + start) * bytes;
+            int64_t at = (o * operand->dimensions[d] * inner + start) * bytes;
             work.results[0] = (char *)call->results[k] + o * part * inner * bytes;
             for (int32_t m = 0; m < group->count; m++)
                 work.members[m] = (const char *)collective_call(group, m)->operands[k] + at;

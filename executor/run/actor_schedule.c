@@ -339,7 +339,7 @@ static AmStatus order_chunks(Schedule *self, RankActors *list, const Interleaved
 
 /* The rank takes the order that all devices of its stage work out, each in its process. */
 static AmStatus keep_order(Schedule *self, RankActors *list, int32_t r, AmError *error) {
-    static const int32_t on_paper[] = {[BACKWARD] = 1, [FORWARD] = 2, [WEIGHTS] = 0, [PLAIN] = 3};
+    static const int32_t priorities[] = {[BACKWARD] = 1, [FORWARD] = 2, [WEIGHTS] = 0, [PLAIN] = 3};
     const Executable *program = self->options.ranks[r].ready;
     const InterleavedLoops *chunks = NULL;
     for (int32_t s = 0; s < program->program->execution.step_count && !chunks; s++)
@@ -349,7 +349,7 @@ static AmStatus keep_order(Schedule *self, RankActors *list, int32_t r, AmError 
     if (!actors) return am_fail_memory(error, list->count);
     for (int32_t g = 0; g < list->count; g++) {
         const ScheduledActor *actor = &list->actors[g];
-        actors[g] = (IterationActor){.iterations = actor->iterations, .priority = on_paper[actor->kind]};
+        actors[g] = (IterationActor){.iterations = actor->iterations, .priority = priorities[actor->kind]};
         TRY(actors_gate(self->graph, actor->number, is_next, &list->actors[g], error));
     }
     if (chunks) return order_chunks(self, list, chunks, error);

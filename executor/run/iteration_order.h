@@ -18,7 +18,7 @@
 
 typedef struct IterationActor {
     int32_t iterations; /* in a step */
-    int32_t priority;   /* the greatest goes first on paper */
+    int32_t priority;   /* the greatest goes first in the simulated step */
 } IterationActor;
 
 /* An edge between actors, with the arguments of actors_connect(). */
@@ -29,7 +29,7 @@ typedef struct IterationEdge {
 typedef struct IterationOrder {
     int32_t *actors; /* [count]: of one step */
     int32_t count;
-    int32_t next; /* moved on by who runs the iterations */
+    int32_t next; /* place in `actors`; the caller that runs the iterations advances it */
 } IterationOrder;
 
 /* Computes the order, in the arena. If a step lacks free registers some are added, as in

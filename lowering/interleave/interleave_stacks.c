@@ -277,8 +277,8 @@ static AmStatus redirect_reader(Program *body, Insertions *insertions, int32_t i
     return redirect(body, slice, &array, 1, dimension, place, error);
 }
 
-/* Lets all slices that read parameter p, through any views, read it directly. `added` instructions were put
- * before those that `uses` counted. */
+/* Redirects all slices that read `value`, through any views, to the array of the stack and its `place`.
+ * `uses` are those before `added` instructions were inserted at the beginning of the body. */
 static AmStatus redirect_readers(Program *body, Insertions *insertions, const ProgramUses *uses,
                                  int32_t added, int32_t value, const LoopStack *stack, int32_t place,
                                  AmError *error) {
