@@ -101,7 +101,7 @@ AM_API void am_options_free(AmOptions *options);
 /* Sets one option. Keys are those of the command line ("mesh", "memory-fraction"); '_' equals '-'. A key may
  * begin with "--": errors then name options in this form. Switches accept "true" and "false", and NULL for
  * true. A key that may be repeated adds a value at each call; any other key replaces its value. NULL removes
- * the value of a key that is no switch. AM_ERROR_USAGE names an unknown key with the nearest one, or a bad
+ * the value of another key. AM_ERROR_USAGE names an unknown key with the nearest one, or a bad
  * value with the expectation; the options are then unchanged. Alone: options. */
 AM_API AmStatus am_options_set(AmOptions *options, const char *key, const char *value, AmError *error);
 /* Checks that the values fit together, as the command does before it reads files. AM_ERROR_USAGE. */
@@ -193,7 +193,7 @@ typedef struct AmCallbacks {
 /* Reads an HLO module (binary, JSON or text, by content; gzip and zstd are opened). `roles_path`: the
  * roles of the parameters, or NULL for model.roles.json beside a file model.*. */
 AM_API AmStatus am_module_read(AmModule **module, const char *path, const char *roles_path, AmError *error);
-/* Reads an HLO module (binary, JSON or text) in memory, not compressed; the call copies what it needs.
+/* Reads an HLO module (binary, JSON or text) in memory, not compressed. The call keeps no pointer to `data`.
  * `name` stands for the file in errors; NULL: "<memory>". */
 AM_API AmStatus am_module_parse(AmModule **module, const void *data, size_t bytes, const char *name,
                                 AmError *error);
@@ -297,6 +297,7 @@ typedef struct AmStage {
     const char *const *axis_names; /* [axis_count] */
     const int32_t *axis_sizes;     /* [axis_count] */
 } AmStage;
+/* Describes a stage. AM_ERROR_USAGE: there is no stage of this number. */
 AM_API AmStatus am_plan_stage(const AmPlan *plan, int32_t stage, AmStage *facts, AmError *error);
 
 /* The prediction of a device. Bytes of weights, gradients, optimizer and activations are those at the
@@ -310,7 +311,8 @@ typedef struct AmDevice {
     double compute_seconds, communication_seconds, idle_seconds;
     int64_t host_bytes; /* of optimizer state in the memory of its host, besides */
 } AmDevice;
-/* Describes a device. `k`: number among the devices of the plan, stage by stage. */
+/* Describes a device. `k`: number among the devices of the plan, stage by stage. AM_ERROR_USAGE: there is no
+ * device k. */
 AM_API AmStatus am_plan_device(const AmPlan *plan, int32_t k, AmDevice *facts, AmError *error);
 
 /* A parameter with its sharding. */
@@ -324,6 +326,7 @@ typedef struct AmPlanParameter {
     const char *sharding;      /* "[data,-,data+model]": axes by dimension, '-' for none */
     const char *const *axes;   /* [rank]: "data", "data+model", or "" */
 } AmPlanParameter;
+/* Describes a parameter. AM_ERROR_USAGE: there is no parameter of this number. */
 AM_API AmStatus am_plan_parameter(const AmPlan *plan, int32_t number, AmPlanParameter *facts, AmError *error);
 
 /* A baseline that am_search() compared the plan with. */
@@ -334,6 +337,7 @@ typedef struct AmBaseline {
     const char *reason; /* why not, or NULL */
 } AmBaseline;
 AM_API int32_t am_plan_baseline_count(const AmPlan *plan); /* 0 for a plan from a file */
+/* Describes baseline k. AM_ERROR_USAGE: there is no baseline k. */
 AM_API AmStatus am_plan_baseline(const AmPlan *plan, int32_t k, AmBaseline *facts, AmError *error);
 
 /* ---- reports of files ---- */
@@ -384,6 +388,7 @@ AM_API void am_simulation_free(AmSimulation *simulation);
 AM_API double am_simulation_step_seconds(const AmSimulation *simulation);
 AM_API int am_simulation_fits(const AmSimulation *simulation); /* in the memory of every device */
 AM_API int32_t am_simulation_device_count(const AmSimulation *simulation);
+/* Describes a device, with `k` as in am_plan_device(). AM_ERROR_USAGE: there is no device k. */
 AM_API AmStatus am_simulation_device(const AmSimulation *simulation, int32_t k, AmDevice *facts,
                                      AmError *error);
 /* Writes the report as text or JSON, NUL-terminated; the caller frees *text. `bytes` may be NULL. */
@@ -411,6 +416,7 @@ AM_API AmStatus am_sweep(AmSweep **sweep, AmModule *module, const AmCluster *clu
 AM_API void am_sweep_free(AmSweep *sweep);
 /* Strategies: those that fit, fastest first; those that do not fit; those without a plan. */
 AM_API int32_t am_sweep_count(const AmSweep *sweep);
+/* Describes strategy k. AM_ERROR_USAGE: there is no strategy k. */
 AM_API AmStatus am_sweep_strategy(const AmSweep *sweep, int32_t k, AmStrategy *facts, AmError *error);
 /* Gives the plan of strategy k. AM_ERROR_INFEASIBLE: it has none. Alone: the module of the sweep. */
 AM_API AmStatus am_sweep_plan(AmPlan **plan, const AmSweep *sweep, int32_t k, AmError *error);

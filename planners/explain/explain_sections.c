@@ -94,7 +94,7 @@ static void fill_memory(const Filler *to) {
     }
     text_append(to->note, "A plan may use %g of a device's memory; the peak includes transfer slots%s.\n",
                 to->explanation->plan.memory_fraction,
-                has_kept ? " and what is held outside of the step" : "");
+                has_kept ? " and the bytes held outside of the step" : "");
     for (int32_t s = 0; s < to->explanation->stages.count; s++) {
         double bytes = (double)to->explanation->stages.of[s].fullest.use.host_bytes;
         if (bytes <= 0) continue;

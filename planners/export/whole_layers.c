@@ -93,8 +93,8 @@ static AmStatus list_cuts(Mover *self) {
     if (self->cut_count <= self->place_count) return AM_OK;
     return am_fail(
         self->error, AM_ERROR_INFEASIBLE, plan_context_file(self->primary),
-        "the plan has %d cut%s, and only %d can lie between layers (which paths of weights tell, as "
-        "layer[0] and layer[1])",
+        "the plan has %d cut%s, but only %d fit between layers (expected numbers of layers in the paths "
+        "of weights, as in layer[0])",
         self->cut_count, self->cut_count == 1 ? "" : "s", self->place_count);
 }
 

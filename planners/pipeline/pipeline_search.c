@@ -489,7 +489,7 @@ static AmStatus search_candidates(PipelineCandidates *self, SearchResult *result
     if (rewriting.micro_batches > 1) TRY(plan_context_for(&context, self->plans.primary, &rewriting, error));
     if (!degrees_are_free(&constraints->degrees)) return fail_degrees(self, error);
     return am_fail(error, AM_ERROR_INFEASIBLE, plan_context_file(self->plans.primary),
-                   self->budget.is_cut ? BUDGET_CUT_TEXT : "no hybrid plan fits by the tables of its layers");
+                   self->budget.is_cut ? BUDGET_CUT_TEXT : "no pipeline fits by the tables of its layers");
 }
 
 AmStatus pipeline_check_options(const SearchScope *scope, AmError *error) {

@@ -260,8 +260,7 @@ AmStatus single_stage_finish(SingleStageSearch *self, double start, AmError *err
     }
     bool may_share = self->shares.are_wanted;
     if (!result->pool.best.plan && self->scope->known.rival_seconds > 0 && single_stage_must_end(self))
-        return am_fail(error, AM_ERROR_INFEASIBLE, "",
-                       "the search ended before a plan of one stage was priced");
+        return am_fail(error, AM_ERROR_INFEASIBLE, "", "the search ended before a one-stage plan was priced");
     if (!result->pool.best.plan) /* a cap leaves no evaluation and no baseline fits */
         TRY(single_stage_add(self, self->problems[0], &unsplit, PLAN_ORIGIN_SINGLE_STAGE, error));
     bool is_pinned = self->refusal.code != AM_OK && degrees_are_free(&request->constraints.degrees);
