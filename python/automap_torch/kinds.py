@@ -19,7 +19,7 @@ from itertools import zip_longest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from .examples import LOSSES, SAME, VIEWS, is_pointwise, name_of, results_of
+from .examples import ALONG, LOSSES, SAME, VIEWS, is_pointwise, name_of, results_of
 from .functions import place
 
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "dot", "mv", "addmv"}  # sums, where they contract the examples
@@ -127,8 +127,7 @@ class LossKind:
     def problem_of_examples(self, node, operands):
         """Why a value with examples differs in parts of the batch, where the planner does not find that; None or a
         clause."""
-        if node in self.mixing and self.of_examples.issuperset(operands) and (
-                node in self.free or name_of(node) == "slice"):
+        if node in self.mixing and name_of(node) in ALONG and (node in self.free or name_of(node) == "slice"):
             return "it mixes examples"
         divisors = node.args[1:2] if name_of(node) == "div" else ()
         if any(value in operands and value not in self.of_examples | self.free for value in divisors):

@@ -46,7 +46,7 @@ class PartOfLoss:
     """The loss of parts of a batch, whose mean over the parts is the loss of the whole batch."""
 
     def __init__(self, loss, is_sum):
-        self.loss, self.is_sum, self.is_open, self.graph, self.counts = loss, is_sum, False, None, []
+        self.loss, self.is_sum, self.is_open, self.graph, self.counts = loss, is_sum, False, None, {}
         self.calls = 0  # of the model in the loss
 
     def value(self, model, batch, parts, plain):

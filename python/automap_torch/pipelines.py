@@ -200,7 +200,7 @@ class GraphTraining:
             part = self.owners[name] = owners[name]
             if part in self.mine:
                 self.values[part][name] = place(model, value, self.meshes[part], self.placements[part][name])
-        self.modules, self.schedule, self.graph, self.counts = [], None, None, []
+        self.modules, self.schedule, self.graph, self.counts = [], None, None, {}
         self.shapes = None  # of the batch of the first step
         self.divisor = 1 if is_sum else self.count  # of the sum of the micro-batches' losses
 
@@ -233,7 +233,7 @@ class GraphTraining:
     def open(self, batch):
         """Traces a micro-batch, and makes the stages of this rank and the schedule."""
         graph = self.graph = trace_loss(self.model, self.loss, batch)
-        self.counts = find_counts(graph) if self.count > 1 else []
+        self.counts = find_counts(graph) if self.count > 1 else {}
         parts = cut(graph, [row["begins"]["op_name"] for row in self.rows], self.owners)
         count = len(parts)
         self.place_buffers(graph, parts)
