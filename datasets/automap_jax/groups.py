@@ -27,7 +27,7 @@ class Groups:
         """Finds the data that micro-batches cut, the dimensions with examples, and the graph of a micro-batch."""
         parts = self.count if self.count > 1 else smallest_factor(self.batch)
         if self.count > 1:
-            self.whole = with_rows(self.whole, self.named, self.batch, parts)
+            self.whole = with_rows(self.whole, self.named, parts)
         found = Examples(self.whole, self.named, parts)
         self.is_split = found.is_split()
         self.in_rows = {value for value, units in enumerate(found.units[:len(self.is_split)])

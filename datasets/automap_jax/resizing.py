@@ -53,6 +53,7 @@ class Examples:
         self.inner, self.constants = {}, {}  # {(id of a node, base): {place: Body}}; {id of a Constant: (value, it)}
         self.body = self.added(graph)
         self.graph = graph
+        self.batch = next((self.shapes[graph.inputs[number]][dimension] for number, dimension in data.items()), 1)
         for number, dimension in data.items():
             self.mark(graph.inputs[number], dimension, 1)
 
@@ -414,8 +415,9 @@ class Examples:
         """The dimension of the examples of random bits of a key for all; None: other values, or no row by example."""
         if node.primitive.name != "random_bits" or any(self.units[self.number(body, value)] for value in node.inputs):
             return None
-        found = list(self.units[body.base + node.outputs[0]].items())
-        return found[0][0] if len(found) == 1 and found[0][1] == 1 else None
+        result = body.base + node.outputs[0]
+        found = [d for d, unit in self.units[result].items() if unit == 1 and self.shapes[result][d] == self.batch]
+        return found[0] if len(found) == len(self.units[result]) == 1 else None
 
     def has_random_rows(self, node, body):
         """Whether a scan, or one in it, makes random numbers for the examples that it takes."""
@@ -424,11 +426,11 @@ class Examples:
             self.random_dimension(one, inner) is not None or self.has_random_rows(one, inner)
             for one in inner.graph.nodes)
 
-    def taking_rows(self, node, body, rows, batch):
+    def taking_rows(self, node, body, rows):
         """A scan with one more constant, the value `rows`: the numbers of the examples, [examples, 1]. Its body takes
         these rows of random numbers for the examples."""
         inner, params = self.inner[id(node), body.base]["jaxpr", None], dict(node.params)
-        nodes = [self.taking_rows(one, inner, "rows", batch) if self.has_random_rows(one, inner) else one
+        nodes = [self.taking_rows(one, inner, "rows") if self.has_random_rows(one, inner) else one
                  for one in inner.graph.nodes]
 
         def function(rows, *arrays):
@@ -441,7 +443,7 @@ class Examples:
             return operand_arrays(inner.graph.outputs, values)
 
         shapes = [jax.ShapeDtypeStruct(self.shapes[value], self.dtypes[value]) for value in inner.inputs]
-        params["jaxpr"] = jax.make_jaxpr(function)(jax.ShapeDtypeStruct((batch, 1), np.int32), *shapes)
+        params["jaxpr"] = jax.make_jaxpr(function)(jax.ShapeDtypeStruct((self.batch, 1), np.int32), *shapes)
         params["num_consts"] += 1
         if "linear" in params:  # older versions of JAX
             params["linear"] = (False, *params["linear"])
@@ -457,18 +459,17 @@ def rows_by_number(array, numbers, dimension):
     return lax.gather(array, numbers, places, sizes, mode="clip")
 
 
-def with_rows(graph, data, batch, parts):
-    """The graph, or one whose scans take their rows of random numbers for the examples. `data` are those of
-    Examples, and `batch` is their number of examples."""
+def with_rows(graph, data, parts):
+    """The graph, or one whose scans take their rows of random numbers for the examples. `data` is that of Examples."""
     found = Examples(graph, data, parts)
     chosen = [found.has_random_rows(node, found.body) for node in graph.nodes]
     if not any(chosen):
         return graph
-    counted = Graph(jax.make_jaxpr(lambda: lax.broadcasted_iota(np.int32, (batch, 1), 0))())
+    counted = Graph(jax.make_jaxpr(lambda: lax.broadcasted_iota(np.int32, (found.batch, 1), 0))())
     changed, rows = graph.copy(), len(graph.shapes)
     changed.shapes, changed.dtypes = [*graph.shapes, *counted.shapes], [*graph.dtypes, *counted.dtypes]
     changed.nodes = [dataclasses.replace(node, outputs=[rows + value for value in node.outputs])
                      for node in counted.nodes]
-    changed.nodes += [found.taking_rows(node, found.body, rows, batch) if is_chosen else node
+    changed.nodes += [found.taking_rows(node, found.body, rows) if is_chosen else node
                       for node, is_chosen in zip(graph.nodes, chosen, strict=True)]
     return changed
