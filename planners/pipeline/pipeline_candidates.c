@@ -69,7 +69,8 @@ static AmStatus simulate(PipelineCandidates *self, PipelineCandidate *candidates
     for (int32_t k = 0; k < count; k++) {
         PipelineCandidate *candidate = &candidates[k];
         if (!candidate->plan) {
-            if (self->refusal.code == AM_OK) self->refusal = candidate->error;
+            bool is_reason = candidate->status != AM_INTERRUPTED; /* the time for pipelines was up */
+            if (self->refusal.code == AM_OK && is_reason) self->refusal = candidate->error;
             continue;
         }
         self->budget.used++;

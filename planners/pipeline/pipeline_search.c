@@ -453,6 +453,7 @@ static AmStatus search_candidates(PipelineCandidates *self, SearchResult *result
     } else {
         TRY(am_pass_error(status, &refusal, error));
     }
+    bool is_late = stop_wanted(&self->budget.stop);
     self->budget.stop.deadline = end;
     TRY(pipeline_one_stage_search(result, self, error));
     TRY(pipeline_one_stage_add_overrides(result, self, error));
@@ -473,6 +474,7 @@ static AmStatus search_candidates(PipelineCandidates *self, SearchResult *result
                            self->plans.request->constraints.memory_fraction, error);
     const SearchScope *scope = self->plans.scope;
     const PlanConstraints *constraints = &scope->request->constraints;
+    self->budget.is_cut |= is_late || stop_wanted(&self->budget.stop);
     TRY(pins_check_meshes(self->plans.primary, constraints->pins, constraints->pin_count,
                           &constraints->degrees, constraints->is_even, self->plans.cluster->device_count,
                           error));
@@ -531,7 +533,8 @@ AmStatus pipeline_search(SearchResult *result, Arena *arena, PlanContext *primar
                                   .scope = scope,
                                   .request = scope->request,
                                   .relaxations = request->space.relaxations};
-    self->budget = budget_begin(&scope->limits, PIPELINES_SHARE, request->callbacks.interrupted);
+    double share = degrees_allow_stages(&request->constraints.degrees, 1) ? PIPELINES_SHARE : 1;
+    self->budget = budget_begin(&scope->limits, share, request->callbacks.interrupted);
     self->budget.limit = scope->limits.evaluations > 0 ? scope->limits.evaluations : INT64_MAX;
     double end = scope->limits.seconds > 0 ? start + scope->limits.seconds : 0;
     pipeline_allow_candidates(self);

@@ -119,6 +119,8 @@ done
 expect 2 'matches "params/0/kernl"; the nearest are state' propagate "$model" --mesh x=2 --pin 'params/0/kernl=-,x'
 expect 2 'scope "layer_9"; the nearest are state' search "$model" --cluster nominal:4 --pin 'layer_9=replicate' \
   -o "$work/c.json"
+expect 4 'no plan with --stages 2 was priced within the limit' search "$models/gpt2_tiny/model.hlo.pb" \
+  --cluster nominal:8 --stages 2 --seconds 0.001 -o "$work/c.json"
 expect 3 'the module trains nothing: no output updates any of its 8 parameters .*--inference' \
   search "$models/mlp_evaluate/model.hlo.pb" --cluster nominal:2 -o "$work/e.json"
 expect 0 'jit_count_right' search "$models/mlp_evaluate/model.hlo.pb" --inference --cluster nominal:2 -o "$work/e.json"
