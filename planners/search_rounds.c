@@ -135,7 +135,7 @@ enum { SMALL_PHASES = 3, FIRST_PHASES = SMALL_PHASES + 1, MOST_PHASES = FIRST_PH
 /* Returns phase k of the sequence, which the budget cuts: pipelines (8) | one stage (48) | pipelines (24) |
  * round 0 | restarts (1) | round 1 (2) | restarts (2) | round 2 (4) | ... in evaluations up to round 0, and
  * after it in multiples of the evaluations up to its end. Modules that are priced slowly have no small
- * phases, and only small ones have that of one stage. */
+ * phases, and only small ones have the one-stage phase. */
 static Phase phase_at(const Phases *self, int32_t k) {
     static const Phase small[SMALL_PHASES] = {
         {PHASE_ROUND, -3, 8}, {PHASE_ONE_STAGE, -2, 48}, {PHASE_ROUND, -1, 24}};
@@ -150,8 +150,8 @@ static Phase phase_at(const Phases *self, int32_t k) {
     return (Phase){is_round ? PHASE_ROUND : PHASE_RESTARTS, round, size};
 }
 
-/* Runs all parts of a round, with a climb at the end of all but the small ones, which have pipelines or plans
- * of one stage. */
+/* Runs all parts of a round, with a climb at the end of all but the small ones, which have pipelines or
+ * one-stage plans. */
 static AmStatus run_round(Phases *self, const Phase *phase, AmError *error) {
     SearchContext *search = self->search;
     Round round = {.search = search, .scope = search_part(search->scope, &search->budget, phase->size)};

@@ -202,7 +202,7 @@ static void search_value(Matcher *matcher, Frontier *frontier, int32_t value, in
     enter_bodies(matcher, frontier, value, output);
 }
 
-/* Finds all parameters of which the output may be an element-wise update. Chains of views may place a value
+/* Finds all parameters that the output may update element-wise. Chains of views may place a value
  * a level too far; levels only rank candidates. */
 static void search_candidates(Matcher *matcher, int32_t output) {
     int32_t visits = 0;

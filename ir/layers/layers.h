@@ -6,9 +6,9 @@
  *     w: f32[4,8,8], while (i < 4) x = x @ w[i]    ->    w0 .. w3: f32[8,8], x @ w0 @ w1 @ w2 @ w3
  *
  * Loops over layers are unrolled. Stacked parameters that such loops or slices read layer by layer become one
- * parameter per layer, and so do their gradients, optimizer states and new values. Loops that use the same
- * weights in every trip, such as loops over time, stay loops. A sum over all layers becomes a chain of sums
- * of single layers. Other results are the same, except for the sign of zeros.
+ * parameter per layer. Their gradients, optimizer states and new values are divided alike. Loops that use the
+ * same weights in every trip, such as loops over time, stay loops. A sum over all layers becomes a chain of
+ * sums of single layers. Other results are the same, except for the sign of zeros.
  */
 #ifndef IR_LAYERS_LAYERS_H
 #define IR_LAYERS_LAYERS_H

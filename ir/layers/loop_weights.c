@@ -1,5 +1,5 @@
-/* The weights that a loop reads, from the elements of its carried tuple: an element of which the body takes a
- * row by a dynamic slice is stacked.
+/* The weights that a loop reads, from the elements of its carried tuple: an element is stacked if the body
+ * takes a row of it by a dynamic slice.
  */
 #include "ir/layers/loop_weights.h"
 

@@ -7,7 +7,7 @@
 #include "ir/analysis/roles.h"
 
 typedef struct IrLoopWeights {
-    int32_t row_count;  /* weights of which each trip reads a row */
+    int32_t row_count;  /* weights; each trip reads a row of each */
     int32_t same_count; /* weights that every trip reads as a whole */
     int32_t first_same; /* number of the first parameter of these; -1: none */
 } IrLoopWeights;

@@ -1,9 +1,9 @@
-/* Undone recomputation: value numbers tell which recomputed instructions have a forward twin.
+/* Undone recomputation: value numbers identify the recomputed instructions with a forward twin.
  *
  * Barriers are passed on: their only purpose here is to keep a compiler from doing the same. An instruction
  * is replaced only if the twin has the same operator, attributes and operands, by the digests of
- * ir_number_values(). Equal values that follow from positions alone are computed once. What nobody reads
- * afterwards is dropped. A module with side effects or control dependencies stays as it is.
+ * ir_number_values(). Equal values that follow from positions alone are computed once. Values without a
+ * reader are then dropped. A module with side effects or control dependencies does not change.
  */
 #include "ir/recomputation/undo.h"
 

@@ -207,7 +207,7 @@ AmStatus micro_batches_check_data(const PlanContext *primary, int32_t parts, AmE
     const MicroBatchSettings settings = {.micro_batches = parts, .relaxations = (1u << RELAXATION_COUNT) - 1};
     Arena scratch = {0};
     MicroBatchRewrite *rewrite;
-    AmError other = {0}; /* weights are in the way, which is no matter of the data */
+    AmError other = {0}; /* the obstacle is a weight, not the data */
     TRY(check_whole_batch(primary, error));
     AmStatus status = find_levels_of(&rewrite, &scratch, primary, &settings, &other);
     if (status == AM_OK) status = check_data(rewrite, error);

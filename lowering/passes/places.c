@@ -205,7 +205,7 @@ static void set_place(PlaceFinder *self, int32_t value, const ProgramPlace *plac
     }
 }
 
-/* Returns the value of which this one is a view. */
+/* Returns the value that this one views. */
 static int32_t viewed(const PlaceFinder *self, int32_t value) {
     const ProgramInstruction *instructions = self->program->instructions;
     for (int32_t producer;

@@ -6,7 +6,7 @@
  *
  *   m = reduce(x)  d = (x - m)^2  v = reduce(d)  y = (x - m) / sqrt(v)
  *
- * reads x and writes y once. The steps stay as they are, so that every result has the same bits as without
+ * reads x and writes y once. The steps do not change, so that every result has the same bits as without
  * groups. A value that no step outside the group reads is internal: a block of it is in a cache, and it has
  * no memory. Operands from outside may have any strides. A value of the group may only be read in the row
  * where it is made.

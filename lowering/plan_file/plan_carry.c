@@ -281,7 +281,7 @@ static bool has_same_numbers(const Carrier *self) {
 }
 
 /* Replaces the numbers of instructions in the plan's stages by those of this module, and its hash. A plan of
- * this very module stays as it is, unless another version of automap numbered the split layers. */
+ * this very module does not change, unless another version of automap numbered the split layers. */
 static AmStatus carry(Carrier *self, json_t *root, const json_t *names, bool is_same_module) {
     json_t *stages = json_object_get(root, "stages"), *module = json_object_get(root, "module"), *stage;
     size_t s;

@@ -47,8 +47,8 @@ typedef struct PaperPipeline {
     MemoryFit best_fit;  /* its memory; does not fit: none has fitted */
 } PaperPipeline;
 
-/* Creates the environment of one stage per server. Everything lives in the arena. AM_ERROR_USAGE for a
- * cluster of one server or of unequal ones, AM_ERROR_INFEASIBLE where no pivot is near some boundary. */
+/* Creates the environment in which every server is a stage. Everything lives in the arena. AM_ERROR_USAGE for
+ * a cluster of one server or of unequal ones, AM_ERROR_INFEASIBLE where no pivot is near some boundary. */
 AmStatus paper_pipeline_create(PaperPipeline **pipeline, Arena *arena, const PaperChain *chain,
                                const Cluster *cluster, int32_t micro_batches, double memory_fraction,
                                AmError *error);

@@ -1,7 +1,6 @@
 /* Simulates the plans of all data, tensor and pipeline degrees. Strategies share common work: the module is
  * analysed once, cut once per number of stages, and rewritten once per number of micro-batches (twice if
- * strategies of several stages need a separate backward pass). Both run concurrently, and then all
- * strategies do. */
+ * pipelines need a separate backward pass). Both run concurrently, and then all strategies do. */
 #include "planners/baselines/degree_sweep.h"
 
 #include <math.h>

@@ -17,7 +17,7 @@
  * Communication: a device takes part in one collective at a time, so T is at least the mean over the devices
  * of their communication. A collective takes the time of its group's tensor with all shards as large as the
  * largest, so of no fewer bytes than the group has. Groups along some axes have equal numbers of devices.
- * Their tensors add up to the whole one, times the copies on the other axes. So the mean over the groups is
+ * Their tensors add up to the global one, times the copies on the other axes. So the mean over the groups is
  * at least that of equal shards. This holds for each step on the way from one state to the other, and the
  * shortest way is at most their sum.
  * Memory: the devices together keep r(p) b(p) bytes of each parameter, and no more than L. The term of g is

@@ -245,7 +245,7 @@ static double least_tried(const BoundCase *cases, int32_t count) {
     return least;
 }
 
-/* Finds the lowest cases with untried ways that are below all cases without, of up to so many stages. Those
+/* Finds the lowest cases with untried ways that are below all cases without, of up to so many stages. Cases
  * with untried mixes come alone; else few ascents, since the lowest of them may end the search. */
 static int32_t find_lowest(BoundCase *cases, int32_t count, int32_t least_stages, int32_t most_stages,
                            BoundCase *lowest[ROUND]) {

@@ -29,7 +29,7 @@ typedef struct BoundSpace {
     int32_t least_stages;  /* of pipelines; 0: two */
     int32_t most_stages;
     ScheduleKind schedule; /* of bound_schedule_of() */
-    double enough; /* seconds: where the bound of several stages is not above them, it need not be the best */
+    double enough;         /* seconds: a bound of pipelines that is not above them need not be the best one */
     BoundMemory memory;
     StopSignal stop; /* unbounded cases count as 0 after it */
 } BoundSpace;

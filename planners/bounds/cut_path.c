@@ -24,7 +24,7 @@ enum { MOST_STEPS_AND_PLACES = 1 << 22 };
 /* Numbers of devices of each type, up to all of them, as one number with a digit for each type. */
 typedef struct DeviceCounts {
     int32_t count;  /* of these numbers */
-    int32_t *added; /* [width] what a stage of that width adds */
+    int32_t *added; /* [width] the number that a stage of that width adds */
 } DeviceCounts;
 
 /* Returns whether a stage of width w fits beside d devices. */
@@ -123,8 +123,8 @@ static void find_least_of_class(const CutSearch *self, const LeastWeights *least
     }
 }
 
-/* Finds the items with the least cost anywhere: across borders, and those of any stage, which
- * are returned. */
+/* Finds the least cost of every class across a border. Returns the sum of the items without a place, each
+ * with its least cost on any stage. */
 static double find_least(CutSearch *self) {
     const CutTables *tables = self->tables;
     LeastWeights *least = self->scratch.least_weights;
@@ -266,7 +266,7 @@ __attribute__((target("avx2"))) static void take_steps_avx2(CutSearch *self, con
 
 double cut_path_search(CutSearch *self) {
     int32_t places = self->tables->work->places;
-    /* What counts above a state is the least over the ways there. */
+    /* The weight above a state is the least over all paths to it. */
     for (int32_t kind = 0; kind < PATH_KINDS; kind++)
         for (int32_t pass = 0; pass < PATH_PASSES; pass++) {
             double *above = self->above[kind][pass];

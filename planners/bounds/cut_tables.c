@@ -78,8 +78,8 @@ static void find_place_sets(Filler *self) {
     }
 }
 
-/* Finds the first places of stages whose weights fit. A stage of the places p .. q - 1 keeps what begins in
- * it, but for what a border at q or later may divide. */
+/* Finds the first places of stages whose weights fit. A stage of the places p .. q - 1 keeps all items that
+ * begin in it, except those that a border at q or later may divide. */
 static AmStatus find_first_places(CutTables *tables, Arena *arena, AmError *error) {
     const CutWork *work = tables->work;
     int32_t row = work->places + 1;

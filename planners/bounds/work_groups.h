@@ -36,7 +36,7 @@ typedef struct BorderInterval {
 /* The place of a group, or of an item of no group, in the pipeline. */
 typedef struct Placed {
     int32_t class;
-    BorderInterval borders; /* first < 0: unknown, and so is its place */
+    BorderInterval borders; /* first < 0: they and its place are unknown */
     bool is_placed;         /* on the stage of borders.first, unless a border of `borders` divides stages */
     double kept_bytes[2];   /* as in BoundItem */
     BorderInterval kept;    /* of the forward product, whose stage keeps them */

@@ -1,8 +1,8 @@
 /* Cuts a chain by the trained agent, and reads and writes the agent's file.
  *
  * An episode chooses one stage after another: the environment lists the legal ends of the next stage, the
- * network values what is left after each, and the best `width` partial plans stay. run_episode() is this beam
- * search; a longer chain is coarsened before, and the cuts are mapped back to its layers.
+ * network values the remaining layers after each, and the best `width` partial plans stay. run_episode() is
+ * this beam search; a longer chain is coarsened before, and the cuts are mapped back to its layers.
  */
 #include "planners/cut_agent/cut_agent.h"
 

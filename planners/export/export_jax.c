@@ -145,7 +145,7 @@ static AmStatus add_overrides(json_t *rows, bool *is_named, const PlanContext *c
 }
 
 /* Adds the values that an override or a decision names; a decision does so because no parameter has their
- * class. XLA knows no sharding of theirs otherwise, such as that of the parts of a batch which a loop reads.
+ * class. Without it XLA has no sharding for them, such as for the parts of a batch that a loop reads.
  */
 static AmStatus add_constraints(json_t *rows, Arena *arena, const PlanContext *context,
                                 const Assignment *assignment, AmError *error) {

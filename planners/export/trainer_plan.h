@@ -31,7 +31,7 @@ typedef struct TrainerPlan {
  * that can be exported, where the target's trainer would not do the same. */
 AmStatus trainer_plan_read(TrainerPlan *degrees, Arena *arena, Target target, const PlanContext *context,
                            const Plan *plan, AmError *error);
-/* Returns [part]: how many layers; of one stage empty. The caller's reference. */
+/* Returns [part]: the number of its layers; empty for a one-stage plan. The caller's reference. */
 json_t *trainer_plan_layers(const TrainerPlan *degrees);
 
 #endif

@@ -1,11 +1,11 @@
 /* The search over the forms of a module (module_forms.h), one after another, under one budget.
  *
- * Of three forms the first may use half of the time, the second half of the rest, the last one all. Of the
- * evaluations each form has the default number, and the best one those that are left. So a limit of them cuts
- * the sequence of forms, and decides about none. Where a further search follows the forms, each form may use
- * half of the evaluations that are left, too: so the first form has the plans that it would have alone. Each
- * later form knows the best step so far, and is searched only if its condition holds. The better plan is
- * kept, at a tie that of the later form.
+ * Of three forms the first may use half of the time, the second half of the rest, the last one all. Each form
+ * has the default number of evaluations, and the best one has the remaining ones. So a limit of them cuts the
+ * sequence of forms, and decides about none. Where a further search follows the forms, each form may use half
+ * of the evaluations that are left, too: so the first form has the plans that it would have alone. Each later
+ * form knows the best step so far, and is searched only if its condition holds. The better plan is kept, at a
+ * tie that of the later form.
  */
 #ifndef PLANNERS_FORMS_FORM_SEARCH_H
 #define PLANNERS_FORMS_FORM_SEARCH_H

@@ -75,7 +75,7 @@ static AmStatus undo_recomputation(PlanContext **form, PlanContext **recomputing
     return AM_OK;
 }
 
-/* Fuses attention if the request says so. */
+/* Fuses attention if the request selects it. */
 static AmStatus fuse_attention(PlanContext **form, const FormFinder *self, AmError *error) {
     if (self->request->forms.attention != ATTENTION_FUSED) return AM_OK;
     if (self->request->objective == OBJECTIVE_PAPER)

@@ -9,7 +9,7 @@
  *     with loops          small module or one-stage plan     none (loops over layers stay)
  *
  * With a limit of evaluations, loops come first for a target: they have the plans of a search of loops alone.
- * A large module, of which a sample is searched (planners/sample_search.h), is always short of memory: its
+ * A large module, which is searched by a sample (planners/sample_search.h), is always short of memory: its
  * form with recomputation is the first one. Each form has attention as separate operators or as one,
  * whichever is faster on the cluster (planners/problem/attention_choice.h).
  */

@@ -370,8 +370,8 @@ static AmStatus run_batch(ShareClimb *self, int32_t count, const Plan *of, Plan 
     return status;
 }
 
-/* Returns the seconds above which no plan is better than the best so far or near the rival; 0: all plans are
- * wanted. */
+/* Returns the seconds above which no plan is better than the best so far or near the rival; 0: there is no
+ * limit. */
 static double most_seconds(const ShareClimb *self) {
     double most = self->fit.fits ? self->plan->predicted_step_seconds : INFINITY;
     if (self->search->rival_seconds > 0) most = fmin(most, NEAR_RIVAL * self->search->rival_seconds);

@@ -1,5 +1,5 @@
-/* Plans of other orders: the devices of all stages, one after another, are replaced by those of an order. The
- * copies are simulated in batches like the changes of a climb.
+/* Plans of other orders: the sequence of their devices, stage after stage, is replaced by that of an order.
+ * The copies are simulated in batches like the changes of a climb.
  */
 #include "planners/pipeline/order_rivals.h"
 

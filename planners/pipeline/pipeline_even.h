@@ -24,7 +24,7 @@ AmStatus pipeline_even_list(PipelineEven *pipelines, int32_t most, int32_t *coun
 
 /* Estimates the baselines with recomputation by the tables, each with its fastest number of micro-batches.
  * Memory may exceed the limit a little. Selective recomputation takes no time, and the memory of the level
- * that saves the most. So the estimate of a baseline that is fast enough is hardly ever too slow. */
+ * that saves the most. So the estimate of a baseline that is fast enough is rarely too slow. */
 AmStatus pipeline_estimate_recomputed(BaselineEstimate estimates[BASELINE_COUNT], const StageModel *model,
                                       AmError *error);
 

@@ -1,9 +1,9 @@
 /* The assignment policy: two networks for every assignment problem (assignment.h).
  *
  * For an action at s the first one returns by how much the best plan that follows in the episode exceeds the
- * gain of s. Actions are ranked without estimates of what they lead to: only the best few are estimated, and
- * of these the gain decides. For the facts of a plan the second one returns the error of its estimate: the
- * logarithm of the estimated seconds over the price's. It is the value of a stop at the plan.
+ * gain of s. Actions are ranked without estimates of the plans after them: only the best few are estimated,
+ * and of these the gain decides. For the facts of a plan the second one returns the error of its estimate:
+ * the logarithm of the estimated seconds over the price's. It is the value of a stop at the plan.
  *
  * A trained policy is a file of named arrays with the parameters of both (`parameters`, `errors`) and the
  * version of the features.
@@ -30,7 +30,7 @@ AmStatus assignment_policy_read(AssignmentPolicy *policy, const AgentSettings *s
 /* Reads the policy that the library was built with, datasets/agents/assignment.safetensors. */
 AmStatus assignment_policy_built_in(AssignmentPolicy *policy, const AgentSettings *settings, AmError *error);
 /* Writes both networks of the policy. `about`: one line on its training. `prices`: the figures of
- * assignment_prices_text(), by which a test tells that prices have changed since. */
+ * assignment_prices_text(), by which a test finds out that prices have changed since. */
 AmStatus assignment_policy_write(const AssignmentPolicy *policy, const char *path, const char *about,
                                  const char *prices, AmError *error);
 void assignment_policy_close(AssignmentPolicy *policy);

@@ -359,7 +359,7 @@ static AmStatus take_action(AssignmentSearch *self, Node *node, bool must_be_new
 }
 
 /* Prices a new plan that is one or two actions away from a priced one, whatever its estimate. The network
- * ranks the actions, and learns what the plan has gained. Without such a plan another one is expanded. */
+ * ranks the actions, and learns the gain of the plan. Without such a plan another one is expanded. */
 static AmStatus price_near(AssignmentSearch *self, AmError *error) {
     enum { MOST_ACTIONS = 2, MOST_TRIES = 8 };
     int32_t parent = draw_priced(self);

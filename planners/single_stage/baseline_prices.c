@@ -220,8 +220,8 @@ static AmStatus begin_price(BaselinePrice *self, SingleStageSearch *search, Base
     return AM_OK;
 }
 
-/* Prices a baseline on the widest model axis first, and on narrower ones where that does not fit. One with
- * groups begins with the smallest, and takes larger ones as long as they are faster. */
+/* Prices a baseline on the widest model axis first, and on narrower ones where that does not fit. A baseline
+ * with groups begins with the smallest, and takes larger ones while these are faster. */
 static void price_task(void *user, int32_t baseline) {
     BaselinePrices *pricing = user;
     BaselinePrice *self = &pricing->prices[baseline];

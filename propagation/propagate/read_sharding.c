@@ -142,7 +142,7 @@ static int32_t part_of(const DeviceTiles *tiles, int32_t device, int32_t dimensi
     return tiles->place[device] / tiles->stride[dimension] % tiles->tiles[dimension];
 }
 
-/* Returns the dimension of which `device` has another part than device 0: -1 none, -2 several. */
+/* Returns the dimension in which the part of `device` differs from that of device 0: -1 none, -2 several. */
 static int32_t moved_dimension(const DeviceTiles *tiles, int32_t device) {
     int32_t moved = -1;
     for (int32_t d = 0; d < tiles->rank; d++) {

@@ -171,7 +171,7 @@ static void find_views(Resolver *self) {
     }
 }
 
-/* Puts the weights of which an instruction is a view into the scope of pin k. */
+/* Puts the weights that an instruction views into the scope of pin k. */
 static void hold_weights(Resolver *self, int32_t k, int32_t i) {
     if (self->weight_of[i] >= 0) self->holds[k][self->weight_of[i]] = true;
     if (self->stack_of[i] < 0) return;
