@@ -60,6 +60,11 @@ static AmStatus lower_ranks(RankLowering *self, int32_t count, AmError *error) {
     return AM_OK;
 }
 
+/* Returns whether the second round is quick even if it lowers all ranks. */
+static bool is_quick_to_lower(const PlanContext *context, int32_t rank_count) {
+    return (int64_t)rank_count * context->rules->count <= MOST_LOWERED;
+}
+
 AmStatus rank_memory(MemoryUse **uses, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,
                      const StopSignal *stop, AmError *error) {
     const PlanContext *context = ranks->context;
@@ -74,7 +79,7 @@ AmStatus rank_memory(MemoryUse **uses, Arena *arena, const PlanRanks *ranks, con
     for (int32_t s = 0; s < stages; s++) self.tasks[s].rank = ranks->first_rank[s];
     TRY(lower_ranks(&self, stages, error));
     for (int32_t s = 0; s < stages; s++) firsts[s] = self.tasks[s];
-    bool is_quick = (int64_t)ranks->rank_count * context->rules->count <= MOST_LOWERED;
+    bool is_quick = is_quick_to_lower(context, ranks->rank_count);
     for (int32_t s = 0; s < stages; s++) {
         bool differ = firsts[s].is_uneven || !mesh_has_equal_shares(&ranks->plan->stages[s].mesh);
         for (int32_t rank = ranks->first_rank[s] + 1; rank < ranks->first_rank[s + 1]; rank++)
@@ -85,11 +90,22 @@ AmStatus rank_memory(MemoryUse **uses, Arena *arena, const PlanRanks *ranks, con
     return lower_ranks(&self, count, error);
 }
 
+/* Returns whether a simulation found the memory that rank_memory() gives every rank. A simulation gives
+ * devices of equal shares the memory of their stage's first rank. */
+static bool is_predicted(const Plan *plan, const PlanContext *context) {
+    bool is_quick = is_quick_to_lower(context, plan->device_count), is_found = true;
+    for (int32_t s = 0, rank = 0; s < plan->stage_count; rank += plan->stages[s++].mesh.device_count)
+        is_found &=
+            plan->predicted[rank].is_even || (!is_quick && mesh_has_equal_shares(&plan->stages[s].mesh));
+    return is_found;
+}
+
 AmStatus rank_memory_predict(Plan *plan, Arena *arena, const PlanContext *primary, const Cluster *cluster,
                              const StopSignal *stop, AmError *error) {
     Arena scratch = {0};
     PlanRanks ranks;
     MemoryUse *uses;
+    if (is_predicted(plan, plan_context_used(plan, primary))) return AM_OK;
     PlanDevicePrediction *predicted = ARENA_ARRAY(arena, PlanDevicePrediction, plan->device_count);
     if (!predicted) return am_fail_memory(error, plan->device_count);
     AmStatus status = plan_ranks(&ranks, &scratch, plan_context_used(plan, primary), plan, error);

@@ -18,8 +18,9 @@ AmStatus rank_memory(MemoryUse **uses, Arena *arena, const PlanRanks *ranks, con
                      const StopSignal *stop, AmError *error);
 
 /* Writes the values to plan->predicted, for all the plan's devices; other predictions are
- * unchanged. Devices that `stop` (or NULL) leaves out keep the values of a simulation: the memory of
- * the first device of their stage, an upper bound. Allocates in the arena. */
+ * unchanged. A plan whose simulation found these values is left as it is. Devices that `stop`
+ * (or NULL) leaves out keep the values of a simulation: the memory of the first device of their stage, an
+ * upper bound. Allocates in the arena. */
 AmStatus rank_memory_predict(Plan *plan, Arena *arena, const PlanContext *primary, const Cluster *cluster,
                              const StopSignal *stop, AmError *error);
 

@@ -370,6 +370,7 @@ static void describe_devices(Simulation *simulation, Arena *arena, const PlanCos
         device->stage = stage;
         device->name = cluster_device_name(costs->cluster, arena, device->device);
         device->memory = program->memory;
+        device->is_even = program->is_even && mesh_has_equal_shares(&costs->stages[stage].stage->mesh);
         device->channel_bytes = costs->channel_bytes[d];
         if (costs->ranks->plan->is_for_jax) {
             memory_use_drop_spare(&device->memory);
@@ -502,7 +503,10 @@ AmStatus simulate_ranks(Simulation **simulation, Arena *arena, const PlanRanks *
     if (!options->with_details) return AM_OK;
     MemoryUse *uses;
     TRY(rank_memory(&uses, arena, ranks, costs->cluster, NULL, error));
-    for (int32_t d = 0; d < (*simulation)->device_count; d++) (*simulation)->devices[d].memory = uses[d];
+    for (int32_t d = 0; d < (*simulation)->device_count; d++) {
+        (*simulation)->devices[d].memory = uses[d];
+        (*simulation)->devices[d].is_even = false; /* for JAX it is not that of describe_devices() */
+    }
     return AM_OK;
 }
 
@@ -530,7 +534,8 @@ AmStatus simulation_predict(Plan *plan, Arena *arena, const Simulation *simulati
                                                     .host_bytes = device->memory.host_bytes,
                                                     .compute_seconds = device->compute_seconds,
                                                     .communication_seconds = device->communication_seconds,
-                                                    .idle_seconds = device->idle_seconds};
+                                                    .idle_seconds = device->idle_seconds,
+                                                    .is_even = device->is_even};
     }
     return AM_OK;
 }

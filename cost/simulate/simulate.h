@@ -19,6 +19,7 @@ typedef struct SimulatedDevice {
     double hidden_seconds; /* of both: it computed and communicated at once */
     double idle_seconds;   /* waiting for other devices: the rest of the step */
     MemoryUse memory;
+    bool is_even;          /* all devices of the stage have this memory */
     int64_t channel_bytes; /* slots of transfers that come in, outside `memory` */
     int64_t kept_bytes;    /* what the training system keeps (PlanStage), outside `memory` */
     int64_t needed_bytes;  /* the peak of the allocation, slots and kept bytes */

@@ -123,7 +123,7 @@ AmStatus stage_events_list(ProgramEvents *self, StagePieces *pieces, Arena *aren
                            const ClusterDeviceType *type, const uint8_t *gradients, AmError *error) {
     ExecutedSpan *spans;
     int32_t span_count;
-    *self = (ProgramEvents){0};
+    *self = (ProgramEvents){.is_even = !program->is_uneven};
     TRY(executed_stage(&self->steps, &self->step_count, &spans, &span_count, arena, program, type, error));
     /* A step runs as often as the product of the trips of the spans around it. */
     double *iterations = ARENA_ARRAY(arena, double, self->step_count + 1);

@@ -25,6 +25,7 @@ typedef struct ProgramEvents {
     double *tensor_bytes; /* [step] of collectives, each time */
     double flops;
     MemoryUse memory;
+    bool is_even; /* the shards of every value have one size */
 } ProgramEvents;
 
 /* Executed steps [first, end): one transfer, or the steps between two transfers. */

@@ -114,6 +114,7 @@ typedef struct PlanDevicePrediction {
     int64_t channel_bytes; /* slots of transfers that come in, besides */
     int64_t host_bytes;    /* of the host's memory, besides */
     double compute_seconds, communication_seconds, idle_seconds;
+    bool is_even; /* by a simulation, all devices of the stage have this memory */
 } PlanDevicePrediction;
 
 /* The parts of a search that find plans: name, description. */

@@ -1,6 +1,7 @@
 /* Estimates approximate the sharding graph's cost of the same plan with decisions for a part of the
  * module, and a screened search begins with better plans than the baselines. A climb prices the least
- * estimates first. Screening and the memory of ranks end at a deadline. */
+ * estimates first. Screening and the memory of ranks end at a deadline. The memory that a simulation found
+ * is not found again. */
 #include <math.h>
 
 #include "tests/support/problem_case.h"
@@ -8,6 +9,7 @@
 #include "cost/memory/rank_memory.h"
 #include "cost/relaxation/reshard_costs.h"
 #include "cost/relaxation/sharding_graph.h"
+#include "cost/simulate/simulate.h"
 #include "lowering/micro_batch/micro_batches.h"
 #include "lowering/spmd/lower.h"
 #include "lowering/spmd/reshard_path.h"
@@ -263,6 +265,67 @@ static void test_ranks_end(void **state) {
     problem_case_close(&self);
 }
 
+/* Returns how many devices have another memory in the plan than rank_memory() finds. */
+static int32_t count_differences(ProblemCase *self, const Cluster *cluster, const Plan *plan) {
+    int32_t differ = 0;
+    AmError error = {0};
+    PlanRanks ranks;
+    MemoryUse *uses;
+    assert_int_equal(plan_ranks(&ranks, &self->arena, self->context, plan, &error), AM_OK);
+    assert_int_equal(rank_memory(&uses, &self->arena, &ranks, cluster, NULL, &error), AM_OK);
+    for (int32_t d = 0; d < plan->device_count; d++) {
+        const PlanDevicePrediction *device = &plan->predicted[d];
+        if (plan->is_for_jax) memory_use_drop_spare(&uses[d]);
+        differ +=
+            device->peak_bytes != uses[d].peak_bytes || device->weights_bytes != uses[d].weights_bytes ||
+            device->gradients_bytes != uses[d].gradients_bytes ||
+            device->optimizer_bytes != uses[d].optimizer_bytes ||
+            device->activation_bytes != uses[d].activation_bytes || device->host_bytes != uses[d].host_bytes;
+    }
+    return differ;
+}
+
+/* The memory that a simulation found is kept if that of each rank is the same: if shards are equal, or if too
+ * many ranks are left to lower. A batch of 16 does not divide by 3. */
+static void test_ranks_have_the_memory_of_a_simulation(void **state) {
+    (void)state;
+    static const struct {
+        const char *model, *cluster, *mesh;
+        bool is_even, is_kept;
+    } cases[] = {{"mlp_tiny", "nominal:2", "data=2", true, true},
+                 {"mlp_tiny", "nominal:3", "data=3", false, false},
+                 {"t5_tiny", "nominal:768", "data=3,model=256", false, true}};
+    static int32_t devices[768];
+    for (int32_t d = 0; d < 768; d++) devices[d] = d;
+    for (int32_t k = 0; k < 6; k++) {
+        ProblemCase self;
+        PlanStage stage;
+        Cluster *cluster;
+        Simulation *simulation;
+        AxisPlan axis_plan = {0};
+        AmError error = {0};
+        problem_case_open(&self, cases[k / 2].model, "nominal:3", k < 2 ? "data=2" : "data=3", 1);
+        assert_true(baseline_batch(self.problem, 0, &axis_plan));
+        problem_stage(self.problem, &axis_plan, &self.arena, &stage);
+        assert_int_equal(cluster_read(&cluster, &self.arena, cases[k / 2].cluster, &error), AM_OK);
+        assert_int_equal(mesh_parse(&stage.mesh, &self.arena, cases[k / 2].mesh, &error), AM_OK);
+        stage.devices = devices;
+        Plan plan = {.stages = &stage, .stage_count = 1, .micro_batches = 1, .is_for_jax = k % 2};
+        assert_int_equal(simulate_plan(&simulation, &self.arena, self.context, &plan, cluster,
+                                       &(SimulationOptions){.memory_fraction = 0.9}, &error),
+                         AM_OK);
+        assert_int_equal(simulation_predict(&plan, &self.arena, simulation, &error), AM_OK);
+        const PlanDevicePrediction *simulated = plan.predicted;
+        assert_int_equal(simulated[0].is_even, cases[k / 2].is_even);
+        assert_int_equal(count_differences(&self, cluster, &plan) == 0, cases[k / 2].is_kept);
+        assert_int_equal(rank_memory_predict(&plan, &self.arena, self.context, cluster, NULL, &error), AM_OK);
+        assert_int_equal(plan.predicted == simulated, cases[k / 2].is_kept);
+        assert_int_equal(count_differences(&self, cluster, &plan), 0);
+        cluster_free(cluster);
+        problem_case_close(&self);
+    }
+}
+
 /* If two axes split one dimension, the first stays major: it can leave or join only together with
  * the second, since the lowered program's path between the same states has more than one step.
  * Elsewhere order costs nothing. */
@@ -313,6 +376,7 @@ int main(void) {
                                        cmocka_unit_test(test_climb_prices_least_estimates),
                                        cmocka_unit_test(test_screening_ends),
                                        cmocka_unit_test(test_ranks_end),
+                                       cmocka_unit_test(test_ranks_have_the_memory_of_a_simulation),
                                        cmocka_unit_test(test_axes_keep_their_order)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
