@@ -154,13 +154,26 @@ static bool is_wanted(const FormSearch *self, const ModuleForm *form, const Plan
     return needs_much_memory(self, found);
 }
 
+/* Returns whether a baseline of one stage does not fit, or has several micro-batches: it may be faster in a
+ * form that needs less memory. */
+static bool has_large_baseline(const SearchResult *result) {
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) {
+        const BaselineResult *baseline = &result->baselines[e];
+        bool is_large = isnan(baseline->seconds) ? baseline->needed_bytes > 0 : baseline->micro_batches > 1;
+        if (!baseline_has_stages((Baseline)e) && is_large) return true;
+    }
+    return false;
+}
+
 /* Returns whether the baselines of a form that is not searched are priced: every number of evaluations has
- * them. */
+ * them, and others where they may be faster than those of the forms before. */
 static bool has_floor(const FormSearch *self, const ModuleForm *form) {
     const SearchRequest *request = self->scope.request;
-    return self->budget.has_cap && !stop_wanted(&self->budget.stop) && !request->method.no_seeds &&
-           request->constraints.target == TARGET_AUTOMAP && search_method_explores(self->scope.searcher) &&
-           form->module && !sample_is_wanted(form->module);
+    bool may_be_faster = form->condition == FORM_WHERE_MEMORY_IS_SCARCE && self->scope.limits.seconds == 0 &&
+                         has_large_baseline(self->result);
+    return (self->budget.has_cap || may_be_faster) && !stop_wanted(&self->budget.stop) &&
+           !request->method.no_seeds && request->constraints.target == TARGET_AUTOMAP &&
+           search_method_explores(self->scope.searcher) && form->module && !sample_is_wanted(form->module);
 }
 
 /* Releases the large module of a form until the form before it is searched: each takes as much memory as a

@@ -1,12 +1,12 @@
 # labels: jax e2e
 # timeout: 300
-# cost: 30
+# cost: 60
 """Baselines beside a plan have their best number of micro-batches.
 
 A search is compared with `--baseline NAME --micro-batches M` for all baselines and all M that divide the batch, where
 memory is ample and where it needs several micro-batches. In a third case the source recomputes layers, which the plan
-undoes and a baseline needs to fit. The table of the search has the fastest of these plans for each baseline, and none
-is faster than the plan of the search.
+undoes and a baseline needs to fit. In a fourth case the plan has ample memory, and baselines have not. The table of the
+search has the fastest of these plans for each baseline, and none is faster than the plan of the search.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_baseline_numbers.py`.
 """
@@ -31,6 +31,7 @@ CASES = (
     ("gpt2_tiny", "h100:1", [], NUMBERS),
     ("gpt2_tiny", "A", ["--memory-fraction", "7.7e-6"], NUMBERS),
     ("recomputed", "nominal:4", ["--memory-fraction", "2.2e-4"], NUMBERS[:-1]),
+    ("llama3_8b", "h100:4", [], NUMBERS[:1]),
 )
 
 
