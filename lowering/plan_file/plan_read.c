@@ -119,9 +119,11 @@ static AmStatus read_predicted(const PlanReader *self, json_t *root) {
         if (json_object_get(object, "channel_bytes"))
             TRY(json_get_integer(&device->channel_bytes, object, "channel_bytes", 0, INT64_MAX, self->source,
                                  at, self->error));
+        int64_t host_bytes = 0;
         if (json_object_get(object, "host_bytes"))
-            TRY(json_get_integer(&device->host_bytes, object, "host_bytes", 0, INT64_MAX, self->source, at,
+            TRY(json_get_integer(&host_bytes, object, "host_bytes", 0, INT64_MAX / 2, self->source, at,
                                  self->error));
+        device->host_bytes = host_bytes;
     }
     return AM_OK;
 }

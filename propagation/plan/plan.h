@@ -109,12 +109,13 @@ typedef struct PlanStage {
     PlanRecomputation recompute;
 } PlanStage;
 
+/* Searches keep a row for each device of each plan: the bits share a word. */
 typedef struct PlanDevicePrediction {
     int64_t peak_bytes, weights_bytes, gradients_bytes, optimizer_bytes, activation_bytes;
-    int64_t channel_bytes; /* slots of transfers that come in, besides */
-    int64_t host_bytes;    /* of the host's memory, besides */
+    int64_t channel_bytes;   /* slots of transfers that come in, besides */
+    int64_t host_bytes : 63; /* of the host's memory, besides */
+    bool is_even : 1;        /* by a simulation, all devices of the stage have this memory */
     double compute_seconds, communication_seconds, idle_seconds;
-    bool is_even; /* by a simulation, all devices of the stage have this memory */
 } PlanDevicePrediction;
 
 /* The parts of a search that find plans: name, description. */
