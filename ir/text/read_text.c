@@ -278,7 +278,7 @@ static AmStatus read_module(IrTextReader *reader) {
 AmStatus ir_parse_text(Hlo__HloModuleProto **message, Arena *arena, AmWarnings *warnings, const char *source,
                        const char *data, int64_t length, AmError *error) {
     IrSeenShape seen[IR_SEEN_SHAPES] = {{0}};
-    IrTextReader reader = {.scanner = {source, data, length, 0, arena, error, seen}, .warnings = warnings};
+    IrTextReader reader = {.scanner = {source, data, length, 0, arena, error, seen, 0}, .warnings = warnings};
     AmStatus status = read_module(&reader);
     arena_free(&reader.tables);
     *message = reader.module;
@@ -288,7 +288,7 @@ AmStatus ir_parse_text(Hlo__HloModuleProto **message, Arena *arena, AmWarnings *
 int64_t ir_find_in_text(const char *data, int64_t length, int64_t id) {
     Arena arena = {0};
     IrTextReader reader = {
-        .scanner = {"", data, length, 0, &arena, NULL, NULL}, .find_id = id, .found_at = -1};
+        .scanner = {"", data, length, 0, &arena, NULL, NULL, 0}, .find_id = id, .found_at = -1};
     AmStatus status = read_module(&reader);
     arena_free(&reader.tables);
     arena_free(&arena);
