@@ -283,6 +283,7 @@ def check_mixed_examples():
         "scatter-add": lambda y, x, index: (np_.ones((2, 2)).at[index].add(y) ** 2).sum(),
         "slice of every second": lambda y, x, index: (y[:len(x) // 2] * x[::2]).sum(),
         "split of one": lambda y, x, index: (np_.split(y, [len(x) * 3 // 2 - 2])[0] ** 2).sum(),
+        "split of three": lambda y, x, index: (np_.split(y, [len(x) - 1])[0] ** 2).sum(),
         "top_k of examples": lambda y, x, index: (y[:len(x) // 2] * jax.lax.top_k(x, len(x) // 2, axis=0)[0]).sum(),
         "mul of repeated and tiled": lambda y, x, index: (np_.repeat(x, 2, 0) * np_.tile(y, (2, 1))).sum(),
         "mul of repeated": lambda y, x, index: (np_.repeat(x, 2, 0)[:len(x)] * y).sum(),
@@ -319,7 +320,7 @@ def check_mixed_examples():
             assert "needs the whole batch" in str(error), (name, error)
             continue
         assert name in ("", "table", "masked", "counted", "half", "accumulated", "normalised", "repeated", "tiled",
-                        "first tokens", "top_k", "flat", "reshape"), f"{name} is not refused"
+                        "first tokens", "top_k", "flat", "reshape", "split of one"), f"{name} is not refused"
         assert np.allclose(found, step(*arguments)), (name, found, step(*arguments))
 
 
