@@ -23,16 +23,16 @@ typedef struct BaselineForm {
 
 static const BaselineForm baseline_forms[BASELINE_COUNT] = {
     [BASELINE_MEGATRON] = {.splits_model = true},
-    [BASELINE_MEGATRON_SEQUENCE] = {true, true, 0},
+    [BASELINE_MEGATRON_SEQUENCE] = {.splits_model = true, .splits_sequence = true},
     [BASELINE_ZERO1] = {.storage = 1},
     [BASELINE_ZERO2] = {.storage = 2},
     [BASELINE_ZERO3] = {.storage = 3},
-    [BASELINE_HSDP] = {false, false, 3, true, 0},
-    [BASELINE_HSDP_ZERO2] = {false, false, 3, true, 2},
-    [BASELINE_MEGATRON_ZERO1] = {true, false, 1},
-    [BASELINE_MEGATRON_ZERO2] = {true, false, 2},
-    [BASELINE_MEGATRON_ZERO3] = {true, false, 3},
-    [BASELINE_CONTEXT_ZERO3] = {false, true, 3}};
+    [BASELINE_HSDP] = {.storage = 3, .is_in_groups = true},
+    [BASELINE_HSDP_ZERO2] = {.storage = 3, .is_in_groups = true, .of_between = 2},
+    [BASELINE_MEGATRON_ZERO1] = {.splits_model = true, .storage = 1},
+    [BASELINE_MEGATRON_ZERO2] = {.splits_model = true, .storage = 2},
+    [BASELINE_MEGATRON_ZERO3] = {.splits_model = true, .storage = 3},
+    [BASELINE_CONTEXT_ZERO3] = {.splits_sequence = true, .storage = 3}};
 
 static const char no_groups[] = "the devices make no groups of servers";
 
