@@ -62,7 +62,7 @@ def trace(loss_of, parameters, buffers, batch):
     # Without a table, make_fx would write detach as an alias, which has a gradient.
     graph = make_fx(functionalize(loss_of), decomposition_table={}, tracing_mode="fake", **LINES)(*arguments)
     graph.graph.eliminate_dead_code()
-    weights = dict(zip((node for node in graph.graph.nodes if node.op == "placeholder"), parameters))
+    weights = dict(zip(graph.graph.find_nodes(op="placeholder"), parameters))
     for node in graph.graph.nodes:
         if node.target is ATEN.copy_.default and node.args[0] in weights:
             raise NotImplementedError(f"the model changes its parameter {weights[node.args[0]]} in its forward pass "
@@ -124,7 +124,7 @@ class Places:
         self.mixing, self.sums = [], set()  # operators that mix examples; sums over all of them, and values of sums
         self.differing = []  # operators with tables or constants of each example, which part of a batch may not have
         self.lost = set()  # values of the batch without a place
-        inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        inputs = graph.graph.find_nodes(op="placeholder")
         for node, d in zip(inputs[len(inputs) - len(dimensions):], dimensions):
             if d is not None:
                 self.found[node] = Place(d)

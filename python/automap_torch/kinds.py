@@ -52,7 +52,7 @@ class LossKind:
         self.free, self.of_examples, self.why_whole = set(), set(), None
         self.mixing, self.counted, self.sums = set(mixing), set(), set()  # values of counts; sums that are counts
         nodes = list(graph.graph.nodes)
-        inputs = [node for node in nodes if node.op == "placeholder"]
+        inputs = graph.graph.find_nodes(op="placeholder")
         self.free.update(inputs[len(inputs) - count:])
         for node, other in zip(nodes, doubled.graph.nodes, strict=True):
             grows = [value.shape for value in results_of(node)] != [value.shape for value in results_of(other)]

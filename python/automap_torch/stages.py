@@ -26,7 +26,7 @@ class LossGraph:
     def __init__(self, graph, names):
         self.module = graph
         nodes = list(graph.graph.nodes)
-        inputs = [node for node in nodes if node.op == "placeholder"]
+        inputs = graph.graph.find_nodes(op="placeholder")
         self.inputs = dict(zip(inputs, names, strict=True))
         self.operators = [node for node in nodes if node.op in ("call_function", "get_attr")]
         results = pytree.tree_leaves(nodes[-1].args[0])
