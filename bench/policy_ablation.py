@@ -21,7 +21,7 @@ import tempfile
 
 import marked_section
 from scipy import stats
-from searchers import LOST, MODELS, SOURCE, TRAINED, TRAINING, model_path
+from searchers import LOST, MODELS, SOURCE, TRAINED, TRAINING, model_path, read_runs
 
 ZERO_SHOT = "zero-shot, trained"
 BUDGET = "20"
@@ -106,10 +106,7 @@ def main():
     parser.add_argument("--results", required=True, help="runs as JSON lines, continued")
     parser.add_argument("--write", help="document whose marked section gets the table")
     arguments = parser.parse_args()
-    runs = []
-    if os.path.exists(arguments.results):
-        with open(arguments.results) as results:
-            runs = [json.loads(line) for line in results]
+    runs = read_runs(arguments.results)
     known = {(run["way"], run["training_seed"]) for run in runs}
     with open(arguments.results, "a") as results, tempfile.TemporaryDirectory() as folder:
         for seed in range(arguments.seeds):

@@ -116,6 +116,14 @@ def tables(runs):
     return text
 
 
+def read_runs(path):
+    """The runs of a file of JSON lines; none without the file."""
+    if not os.path.exists(path):
+        return []
+    with open(path) as results:
+        return [json.loads(line) for line in results]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default=os.path.join(SOURCE, "build", "bench_searchers"))
@@ -133,9 +141,7 @@ def main():
     parser.add_argument("--results", required=True, help="runs as JSON lines, continued")
     parser.add_argument("--write", help="document whose marked section gets the tables")
     arguments = parser.parse_args()
-    runs = []
-    if os.path.exists(arguments.results):
-        runs = [json.loads(line) for line in open(arguments.results)]
+    runs = read_runs(arguments.results)
     known = {(r["problem"], r["budget"]) for r in runs}
     models = [model_path(name) for name in arguments.models.split(",")]
     arguments.ranker = arguments.ranker or os.path.join(SOURCE, "build", "ranker.safetensors")
