@@ -34,7 +34,8 @@ static bool may_be_place(const StageModel *self, int32_t first, int32_t width) {
     if (first + width > self->cluster->device_count) return false;
     return first % width == 0 || first == 0 ||
            self->cluster->server_of[first] != self->cluster->server_of[first - 1] ||
-           is_pinned_width(self, first, width);
+           is_pinned_width(self, first, width) ||
+           (self->pinned_borders && self->pinned_borders[first] && self->pinned_borders[first + width]);
 }
 
 /* Returns whether both have as many devices of each type, and on as many servers. */
@@ -52,19 +53,10 @@ static bool same_kind(const Cluster *cluster, const DeviceRange *a, const Device
     return true;
 }
 
-/* Returns whether consecutive servers have so many devices together, where pins put scopes on devices: those
- * may be a stage. */
-static bool are_pinned_servers(const StageModel *self, int32_t width) {
-    const Cluster *cluster = self->cluster;
-    const RangePlacement *placed = self->costs->units.placed;
-    bool has_devices = false;
-    for (int32_t u = 0; placed && u < self->costs->units.count; u++)
-        has_devices |= placed[u].on_devices != NULL;
-    for (int32_t first = 0; has_devices && first < cluster->server_count; first++)
-        for (int32_t s = first, count = 0; s < cluster->server_count && count < width; s++) {
-            count += cluster->servers[s].device_count;
-            if (count == width) return true;
-        }
+/* Returns whether two borders of pins are so many devices apart. */
+static bool is_between_borders(const StageModel *self, int32_t width) {
+    for (int32_t end = width; self->pinned_borders && end <= self->cluster->device_count; end++)
+        if (self->pinned_borders[end - width] && self->pinned_borders[end]) return true;
     return false;
 }
 
@@ -74,7 +66,7 @@ static bool is_width(const StageModel *self, int32_t width) {
     const Degrees *degrees = &self->settings.degrees;
     if (!degrees_allow_width(degrees, width) && width != degrees->tensor) return false;
     return self->cluster->device_count % width == 0 || (width & (width - 1)) == 0 ||
-           is_pinned_width(self, 0, width) || are_pinned_servers(self, width);
+           is_pinned_width(self, 0, width) || is_between_borders(self, width);
 }
 
 /* Returns the least width of stages at which the number of places, over it and all larger widths, is within
@@ -99,6 +91,29 @@ static int32_t limit_pinned_widths(StageModel *self) {
     int32_t without = least_width(self);
     self->ignores_pinned_widths = without < with;
     return self->ignores_pinned_widths ? without : with;
+}
+
+/* Finds where stages may begin and end if pins put scopes on devices: at borders of servers, and where the
+ * devices of a pin begin or end. No borders without such pins. */
+static AmStatus find_pinned_borders(StageModel *self, AmError *error) {
+    const LayerCosts *costs = self->costs;
+    const Cluster *cluster = self->cluster;
+    int32_t devices = cluster->device_count;
+    for (int32_t u = 0; costs->units.placed && u < costs->units.count; u++) {
+        bool before = false; /* whether the unit may be on the device before */
+        if (!costs->units.placed[u].on_devices) continue;
+        if (!self->pinned_borders) self->pinned_borders = ARENA_ARRAY(&self->arena, bool, devices + 1);
+        if (!self->pinned_borders) return am_fail_memory(error, devices);
+        for (int32_t d = 0; d < devices; d++) {
+            bool is_here = placement_allows_devices(costs->pins.placement, costs->units.cuts[u],
+                                                    costs->units.cuts[u + 1], stage_model_device(self, d), 1);
+            bool is_new_server = d > 0 && cluster->server_of[d] != cluster->server_of[d - 1];
+            self->pinned_borders[d] |= d == 0 || is_new_server || is_here != before;
+            before = is_here;
+        }
+        self->pinned_borders[devices] = true;
+    }
+    return AM_OK;
 }
 
 static void list_places(StageModel *self) {
@@ -283,6 +298,7 @@ AmStatus stage_model_open(StageModel **model, LayerCosts *costs, const int32_t *
         goto fail;
     }
     list_tensors(self);
+    TRY_OR_FAIL(find_pinned_borders(self, error));
     list_places(self);
     for (int32_t c = 0; c < self->class_count; c++)
         TRY_OR_FAIL(describe_class(self, &self->classes[c], error));
@@ -326,6 +342,7 @@ AmStatus stage_model_reorder(StageModel **model, const StageModel *of, const int
     memcpy(self->tensors, of->tensors, sizeof of->tensors);
     TRY_OR_FAIL(cluster_part(&self->part, &self->arena, of->cluster, own, of->cluster->device_count, error));
     self->cluster = self->part;
+    TRY_OR_FAIL(find_pinned_borders(self, error));
     list_places(self);
     for (int32_t c = 0; c < self->class_count; c++)
         TRY_OR_FAIL(describe_class(self, &self->classes[c], error));

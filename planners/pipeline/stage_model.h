@@ -42,6 +42,7 @@ struct StageModel {
     DeviceRange places[PIPELINE_MOST_PLACES];
     int32_t place_count;
     bool ignores_pinned_widths; /* widths and places of pins on numbers of devices */
+    bool *pinned_borders;       /* [device_count + 1] of pins on devices; NULL: no pin */
     PlaceClass classes[PIPELINE_MOST_CLASSES];
     int32_t class_count;
     LayerTable *tables; /* of another model where `devices` is set */
