@@ -191,8 +191,8 @@ static void keep_given_devices(DeviceChoice *choice, const Cluster *cluster, con
     choice->count = count;
 }
 
-AmStatus device_choices_list(DeviceChoices *choices, Arena *arena, const Cluster *cluster,
-                             const SearchScope *scope, AmError *error) {
+AmStatus device_choices_list(DeviceChoices *choices, Arena *arena, const PlanContext *primary,
+                             const Cluster *cluster, const SearchScope *scope, AmError *error) {
     const SpaceRequest *space = &scope->request->space;
     int32_t types = cluster->type_count;
     *choices = (DeviceChoices){.is_whole = true};
@@ -203,9 +203,13 @@ AmStatus device_choices_list(DeviceChoices *choices, Arena *arena, const Cluster
     self.ranking = ARENA_ARRAY(arena, int32_t, types);
     int32_t *numbers = ARENA_ARRAY(arena, int32_t, types);
     if (arena->failed) return am_fail_memory(error, cluster->device_count);
-    if (scope->request->devices.keeps_order)
+    if (scope->request->devices.keeps_order) {
         for (int32_t d = 0; d < cluster->device_count; d++) self.order[d] = d;
-    else TRY(device_order_list(self.order, &choices->is_whole, cluster, error));
+    } else {
+        TRY(device_order_list(self.order, &choices->is_whole, cluster, error));
+        TRY(device_order_follow_pins(self.order, &choices->is_whole, primary, cluster,
+                                     &scope->request->constraints, error));
+    }
     TRY(read_quotas(&self, scope));
     int32_t count = 0; /* of the ranking: types by their first device in the order */
     for (int32_t k = 0; k < self.cluster->device_count; k++) {

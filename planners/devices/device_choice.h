@@ -26,7 +26,7 @@ typedef struct DeviceChoices {
  * With fixed degrees or other decisions about devices, the first choice alone. It has the devices of
  * scope->request->space.initial where that is a plan of this cluster with fewer devices. AM_ERROR_USAGE: a
  * quota of an unknown type, or quotas without a device. */
-AmStatus device_choices_list(DeviceChoices *choices, Arena *arena, const Cluster *cluster,
-                             const SearchScope *scope, AmError *error);
+AmStatus device_choices_list(DeviceChoices *choices, Arena *arena, const PlanContext *primary,
+                             const Cluster *cluster, const SearchScope *scope, AmError *error);
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "planners/pipeline/device_orders.h"
+#include "planners/problem/placement.h"
 
 typedef struct ServerKey {
     const Cluster *cluster;
@@ -54,6 +55,52 @@ AmStatus device_order_list(int32_t *devices, bool *is_same, const Cluster *clust
     }
     arena_free(&scratch);
     return AM_OK;
+}
+
+/* Finds the first operator that pins of devices put on each device; -1: none. */
+static void find_first_operators(int32_t *first, const Placement *placement, int32_t devices) {
+    for (int32_t d = 0; d < devices; d++) {
+        first[d] = -1;
+        for (int32_t i = 0; i < placement->count && first[d] < 0; i++)
+            if (placement->devices[i] && placement->devices[i][d]) first[d] = i;
+    }
+}
+
+/* Returns whether the search does not try the orders of the devices by itself: pins put devices of one
+ * server, or of one kind of servers, on different operators. */
+static bool are_orders_needed(const int32_t *first, const Cluster *cluster) {
+    if (device_orders_are_uniform(cluster)) return true;
+    for (int32_t d = 1; d < cluster->device_count; d++)
+        if (cluster->server_of[d] == cluster->server_of[d - 1] && first[d] != first[d - 1]) return true;
+    return false;
+}
+
+AmStatus device_order_follow_pins(int32_t *devices, bool *is_same, const PlanContext *primary,
+                                  const Cluster *cluster, const PlanConstraints *constraints,
+                                  AmError *error) {
+    Arena scratch = {0};
+    const Placement *placement;
+    AmError refusal = {0};
+    int32_t count = cluster->device_count, *first = ARENA_ARRAY(&scratch, int32_t, count);
+    AmStatus status = first ? placement_find(&placement, &scratch, primary, cluster, constraints->pins,
+                                             constraints->pin_count, &refusal)
+                            : am_fail_memory(&refusal, count);
+    if (status == AM_OK && placement) {
+        find_first_operators(first, placement, count);
+        bool is_needed = are_orders_needed(first, cluster);
+        for (int32_t end = 1; is_needed && end < count; end++) /* an insertion sort of the named devices */
+            for (int32_t k = end, before = end - 1; before >= 0 && first[devices[k]] >= 0; before--) {
+                if (first[devices[before]] < 0) continue;
+                if (first[devices[before]] <= first[devices[k]]) break;
+                int32_t kept = devices[k];
+                devices[k] = devices[before];
+                devices[before] = kept;
+                k = before;
+                *is_same = false;
+            }
+    }
+    arena_free(&scratch);
+    return status == AM_ERROR_INTERNAL ? am_pass_error(status, &refusal, error) : AM_OK;
 }
 
 /* ---- plans ---- */

@@ -11,6 +11,13 @@
  * `*is_same`: this is the cluster's own order. */
 AmStatus device_order_list(int32_t *devices, bool *is_same, const Cluster *cluster, AmError *error);
 
+/* Sorts the devices of an order that pins name, in the places of these devices, by the first operator that
+ * each may compute: stages are runs of an order. No change where pins name entire servers of several kinds,
+ * whose orders a search tries by itself. `*is_same` becomes false if the order changes. Pins that no plan
+ * keeps change nothing: the search refuses them. */
+AmStatus device_order_follow_pins(int32_t *devices, bool *is_same, const PlanContext *primary,
+                                  const Cluster *cluster, const PlanConstraints *constraints, AmError *error);
+
 /* Replaces every device d of the plans of a result by devices[d]. */
 AmStatus device_order_translate(SearchResult *result, Arena *arena, const int32_t *devices, AmError *error);
 

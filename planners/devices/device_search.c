@@ -317,7 +317,7 @@ AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *primary,
                            "--%s: cluster %s has no price of %s (expected $.device_types.%s.price_per_hour)",
                            scope->request->objective == OBJECTIVE_COST ? "objective cost" : "pareto",
                            cluster->name, cluster->types[t].name, cluster->types[t].name);
-    TRY(device_choices_list(&self.choices, arena, cluster, scope, error));
+    TRY(device_choices_list(&self.choices, arena, primary, cluster, scope, error));
     self.seconds = ARENA_ARRAY(arena, double, self.choices.count);
     self.bounds = ARENA_ARRAY(arena, double, self.choices.count);
     if (!self.seconds || !self.bounds) return am_fail_memory(error, self.choices.count);

@@ -32,6 +32,9 @@ KEPT = [
      lambda plan: len(plan["stages"]) == 2 and all(sharding_of(plan, k) == [[], ["model"]] for k in (0, 1))),
     ({"hints": [{"scope": "layers/0", "devices": 0}, {"scope": "layers/1", "devices": [1, 2, 3]}]}, None,
      lambda plan: devices_of(plan, 0) == {0} and 0 not in devices_of(plan, 1)),
+    # Stages of three and one device, in the order of the pins and not of the devices.
+    ({"hints": [{"scope": "layers/0", "stage": 0, "devices": "1-3"}, {"scope": "layers/1", "stage": 1, "devices": 0}]},
+     None, lambda plan: devices_of(plan, 0) == {1, 2, 3} and devices_of(plan, 1) == {0}),
     # A sharding for the weights of a scope with as many dimensions, whatever they are.
     ({"data": 2, "tensor": 2, "hints": [{"scope": "layers/1/mlp_in", "sharding": "-,model"}]},
      "--data 2 --tensor 2 --pin layers/1/mlp_in=sharding(-,model)",
