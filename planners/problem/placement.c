@@ -76,6 +76,13 @@ static AmStatus read_devices(bool **allowed, Arena *arena, const Cluster *cluste
     *allowed = ARENA_ARRAY(arena, bool, cluster->device_count);
     if (!*allowed) return am_fail_memory(error, cluster->device_count);
     if (placement_mark_devices(*allowed, unknown, cluster, pin)) return AM_OK;
+    bool *of_described = ARENA_ARRAY(arena, bool, described(cluster)->device_count);
+    if (!of_described) return am_fail_memory(error, described(cluster)->device_count);
+    if (placement_mark_devices(of_described, unknown, described(cluster), pin))
+        return am_fail(error, AM_ERROR_INFEASIBLE, pin_file(pin),
+                       "%s: no such device is among the %d of cluster %s that are searched (expected others, "
+                       "or another --quota)",
+                       pin_place(label, pin), cluster->device_count, cluster->name);
     return am_fail(
         error, pin_error(pin), pin_file(pin),
         "%s: \"%s\" is no device of cluster %s (expected a type, such as %s, or numbers from 0 to %d)",
