@@ -113,6 +113,8 @@ void api_message(const AmCallbacks *callbacks, AmMessage kind, const char *forma
 
 /* Returns AM_ERROR_INPUT for a module that XLA has optimized: it has no plan. */
 AmStatus api_check_module(const AmModule *module, AmError *error);
+/* Returns AM_ERROR_INPUT if a parameter is a tuple: a plan has shardings of arrays. */
+AmStatus api_check_arrays(const AmModule *module, AmError *error);
 /* Returns AM_ERROR_INPUT if the module trains nothing. */
 AmStatus api_check_trains(const AmModule *module, AmError *error);
 /* Finds the plan's document (plan_to_json), which belongs to the plan. Any thread. */

@@ -1,7 +1,8 @@
 /* Handles of modules and clusters: am_module_read() and am_cluster_read() read files, the calls that end in
  * parse read memory, and the others return facts.
  *
- * api_check_module() refuses modules that XLA has compiled, and api_check_trains() those that train nothing.
+ * api_check_module() refuses modules that XLA has compiled, api_check_arrays() those with tuples as
+ * parameters, and api_check_trains() those that train nothing.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -120,6 +121,17 @@ AmStatus am_module_parameter(const AmModule *module, int32_t number, AmParameter
 AmStatus api_check_module(const AmModule *module, AmError *error) {
     const IrModule *read = module->context->module;
     return read->is_optimized ? am_fail(error, AM_ERROR_INPUT, read->source, "%s", IR_OPTIMIZED_TEXT) : AM_OK;
+}
+
+AmStatus api_check_arrays(const AmModule *module, AmError *error) {
+    const IrRoles *roles = module->context->roles;
+    for (int32_t k = 0; k < roles->parameter_count; k++)
+        if (plan_context_instruction(module->context, roles->parameters[k].instruction)->shape.type ==
+            DTYPE_TUPLE)
+            return am_fail(error, AM_ERROR_INPUT, plan_context_file(module->context),
+                           "parameter %s is a tuple (expected a module with one parameter for each array)",
+                           roles->parameters[k].path);
+    return AM_OK;
 }
 
 AmStatus api_check_trains(const AmModule *module, AmError *error) {

@@ -172,6 +172,7 @@ AmStatus am_search(AmPlan **plan, AmModule *module, const AmCluster *cluster, co
     TRY(api_check_options(options, AM_COMMAND_SEARCH, error));
     TRY(api_copy_callbacks(&own, callbacks, error));
     TRY(api_check_module(module, error));
+    TRY(api_check_arrays(module, error));
     if (!option_has(options, "inference")) TRY(api_check_trains(module, error));
     if (option_has(options, "measure")) TRY(measure_check_cluster(cluster->cluster, error));
     SearchJob job = {

@@ -58,6 +58,7 @@ AmStatus am_sweep(AmSweep **swept, AmModule *module, const AmCluster *cluster, c
     TRY(api_check_options(options, AM_COMMAND_SWEEP, error));
     TRY(api_copy_callbacks(&own, callbacks, error));
     TRY(api_check_module(module, error));
+    TRY(api_check_arrays(module, error));
     AmSweep *self = calloc(1, sizeof *self);
     if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
     self->module = module;

@@ -370,6 +370,16 @@ def test_optimized_modules():
 
 # ---- warnings and tables ----
 
+def test_tuple_parameter():
+    """A parameter that is a tuple is named before the module is searched, also where it trains nothing."""
+    path = WORK / "tuple.hlo.txt"
+    path.write_text("HloModule m\nENTRY main {\n  p = (f32[8], f32[8]) parameter(0)\n"
+                    "  x = f32[8] get-tuple-element(p), index=0\n  ROOT r = f32[8] negate(x)\n}\n")
+    for command in (["search", path], ["simulate", "--sweep", path]):
+        done = automap(*command, "--cluster", "nominal:2", "-o", WORK / "o.json")
+        assert done.returncode == 3 and "parameter p is a tuple (expected" in done.stderr, (command, done)
+
+
 def test_warnings():
     for command in (["info"], ["search", "--cluster", "nominal:2", "-o", "d.json"]):
         done = automap(command[0], MODELS / "dropout_tiny" / "model.hlo.pb", *command[1:])

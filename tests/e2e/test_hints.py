@@ -186,6 +186,8 @@ def check_odd_servers(folder):
                    "layers/1=devices(V100)", "--evaluations", "2")  # fmt: skip
     assert done.returncode == 4 and "was priced within the limit (expected more --evaluations" in done.stderr, (
         done.stderr)
+    done = automap("search", MODEL, "--cluster", cluster, "-o", plan, "--pin", "layers/0=devices(T4)", "--quota=T4=0")
+    assert done.returncode == 4 and "no such device is among the 3 of cluster" in done.stderr, done.stderr
 
 
 def check_many_devices(folder):
