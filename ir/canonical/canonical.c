@@ -10,9 +10,9 @@
  *    its position in the file, a body taking the place of its call.
  * 3. Indices that count rows become batching dimensions (ir/canonical/row_indices.h), and the
  *    flat list is simplified (ir/canonical/simplify.h), so that computations which only
- *    dead code mentions are never reached.
+ *    dead code mentions are never reached. Lookups of one table meet (ir/canonical/lookups.h).
  * 4. It is numbered topologically, the smallest position first (ir/topological_order.h): a
- *    file that lists operands first keeps its order.
+ *    file that lists operands first keeps its order, but for these lookups.
  * Linear in the size of the inlined module, but for the heap's logarithm.
  */
 #include "ir/canonical/canonical.h"
@@ -22,6 +22,7 @@
 
 #include "ir/analysis/flops.h"
 #include "ir/analysis/loops.h"
+#include "ir/canonical/lookups.h"
 #include "ir/canonical/row_indices.h"
 #include "ir/canonical/simplify.h"
 #include "ir/names.h"
@@ -356,6 +357,7 @@ static AmStatus canonicalize(Canonicalizer *work) {
         IrInstructionList list = {work->flat, work->positions, work->flat_count, root, c == 0};
         TRY(ir_batch_row_indices(&list, &result->arena, work->error));
         TRY(ir_simplify(&list, work->has_effect, &work->frames, work->error));
+        if (list.is_entry) TRY(ir_join_lookups(&list, &work->frames, work->error));
         work->flat_count = list.count;
         root = list.root;
         TRY(append_computation(work, &result->computations[c], &module->computations[work->queue[c]], root));
