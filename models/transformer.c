@@ -258,6 +258,11 @@ static EmitValue loss(Model *self, int32_t table, EmitValue x, EmitValue targets
     EmitValue value = emit_reduce(emitter, "add", losses, 2, first_two);
     value = emit_scaled(emitter, "divide", value, count);
     EmitValue d = entropy_backward(self, &entropy, logits, targets, count);
+    if (self->shape->recomputes_head) {
+        EmitValue *kept[] = {&x, &d};
+        emit_barrier(emitter, kept, 2);
+        d = keep_result(self, d, emit_dot(emitter, x, weight, &logits_dot));
+    }
     *dx = emit_dot(emitter, d, weight, &dx_dot);
     transformer_add_gradient(self, table, emit_dot(emitter, d, x, &table_dot));
     return value;

@@ -68,6 +68,7 @@ typedef struct TransformerShape {
     bool joins_loss;        /* the loss and its gradient are a kernel each, which read 16-bit logits */
     bool has_dropout;       /* of attention weights (not in fused attention) and of both blocks' results */
     bool recomputes_all;    /* full recomputation includes the last product of a layer, which nothing reads */
+    bool recomputes_head;   /* it includes the product of the logits, too */
     bool has_masters;       /* weights have `type`; the optimizer keeps f32 ones beside its state */
     Dtype gradient_type;    /* of gradients until the optimizer; DTYPE_INVALID: f32 */
 } TransformerShape;

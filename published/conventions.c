@@ -37,8 +37,9 @@ static const ConventionRule phrase_rules[] = {
  * are added in 16 bits. After the backward pass, an all-reduce in f32 sums them, also with ZeRO 1
  * (github.com/Aleph-Alpha/scaling, core/optimizer/allreduce.py). Its stages have equal numbers of modules,
  * tables and the last norm among them (core/nn/parallel_module/pipeline_partitioning.py), and each device has
- * all logits (transformer/model/layers/lm_head.py). llm-foundry's published runs used the Triton kernels of
- * the first FlashAttention, and its kernels of the cross-entropy. */
+ * all logits (transformer/model/layers/lm_head.py). Its full recomputation runs each module again, also that
+ * of the logits (core/nn/parallel_module/parallel_module.py). llm-foundry's published runs used the Triton
+ * kernels of the first FlashAttention, and its kernels of the cross-entropy. */
 static const ConventionRule source_rules[] = {
     {"AlephAlpha", OPTION(is_eager), true},
     {"AlephAlpha", OPTION(overlaps), false},
@@ -48,6 +49,7 @@ static const ConventionRule source_rules[] = {
     {"AlephAlpha", OPTION(counts_tables), true},
     {"AlephAlpha", OPTION(gathers_logits), true},
     {"AlephAlpha", OPTION(keeps_outputs), true},
+    {"AlephAlpha", OPTION(recomputes_head), true},
     {"llm-foundry", OPTION(joins_loss), true},
     {"llm-foundry", OPTION(uses_flash_1), true},
 };
@@ -108,6 +110,7 @@ AmStatus published_conventions(PublishedConventions *conventions, const Publishe
         {"gradient_sum", run->gradient_sum, OPTION(all_reduces_gradients), "all_reduce", "reduce_scatter"},
         {"cuts", run->cuts, OPTION(counts_tables), "modules", "layers"},
         {"outputs", run->outputs, OPTION(keeps_outputs), "kept", "freed"},
+        {"head", run->head, OPTION(recomputes_head), "recomputed", "kept"},
         {"logits", run->logits, OPTION(gathers_logits), "gathered", "split"},
         {"loss", run->loss, OPTION(joins_loss), "fused", "unfused"},
         {"qkv", run->qkv, OPTION(joins_products), "joined", "separate"},

@@ -48,6 +48,7 @@ static const Column columns[] = {
     TEXT("cuts", cuts, false),
     TEXT("logits", logits, false),
     TEXT("outputs", outputs, false),
+    TEXT("head", head, false),
     TEXT("loss", loss, false),
     TEXT("qkv", qkv, false),
     TEXT("overlap", overlap, false),

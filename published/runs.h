@@ -17,8 +17,8 @@ typedef struct PublishedRun {
     int64_t line; /* in the file, from 1 */
     /* "" where they are empty */
     const char *source, *group, *row, *model, *type, *device, *schedule, *recompute, *attention, *kernels,
-        *norms, *eager, *dropout, *gradients, *reductions, *gradient_sum, *cuts, *logits, *outputs, *loss,
-        *qkv, *overlap, *outcome, *optimizer, *note;
+        *norms, *eager, *dropout, *gradients, *reductions, *gradient_sum, *cuts, *logits, *outputs, *head,
+        *loss, *qkv, *overlap, *outcome, *optimizer, *note;
     /* -1 where they are empty */
     int64_t layers, hidden, heads, kv_heads, ffn, vocabulary, sequence, devices, per_server, global_batch,
         micro_batch, data, tensor, pipeline, chunks, context, expert, zero;

@@ -24,6 +24,7 @@ static PublishedRun make_run(const char *source, const char *attention, const ch
                           .cuts = "",
                           .logits = "",
                           .outputs = "",
+                          .head = "",
                           .loss = "",
                           .qkv = "",
                           .overlap = "",
@@ -91,7 +92,7 @@ static void test_sources(void **state) {
     PublishedConventions told = conventions_of(&run);
     assert_true(told.all_reduces_gradients && told.has_f32_reductions && told.counts_tables &&
                 told.gathers_logits);
-    assert_true(told.keeps_outputs);
+    assert_true(told.keeps_outputs && told.recomputes_head);
     assert_false(told.has_f32_gradients || told.joins_loss);
     run.gradients = "f32";
     run.reductions = "bf16";
@@ -99,11 +100,12 @@ static void test_sources(void **state) {
     run.cuts = "layers";
     run.logits = "split";
     run.outputs = "freed";
+    run.head = "kept";
     run.qkv = "separate";
     told = conventions_of(&run);
     assert_true(told.has_f32_gradients);
     assert_false(told.all_reduces_gradients || told.has_f32_reductions || told.counts_tables);
-    assert_false(told.gathers_logits || told.joins_products || told.keeps_outputs);
+    assert_false(told.gathers_logits || told.joins_products || told.keeps_outputs || told.recomputes_head);
     run = make_run("llm-foundry", "flash", "");
     assert_true(conventions_of(&run).joins_loss && conventions_of(&run).joins_products);
     run.loss = "unfused";
