@@ -28,14 +28,20 @@ static void append_list(Text *text, const char *name, const int32_t *items, int3
 static void close_line(Emitter *self) {
     if (!self->is_open || self->text.length == 0 || self->text.data[self->text.length - 1] != '\n') return;
     self->text.data[--self->text.length] = '\0';
-    text_append(&self->text, ", metadata={op_name=\"fused/%s/%d\"}\n", self->kernel, (int)self->kernel_count);
+    text_append(&self->text, ", metadata={op_name=\"fused/%s/%s%d\"}\n", self->kernel,
+                self->waits ? "waits/" : "", (int)self->kernel_count);
     self->is_open = false;
 }
 
 void emit_begin_kernel(Emitter *self, const char *kind) {
     close_line(self);
     self->kernel = kind;
+    self->waits = false;
     self->kernel_count++;
+}
+
+void emit_wait_for_device(Emitter *self) {
+    self->waits = true;
 }
 
 void emit_begin_separate_kernels(Emitter *self) {

@@ -27,6 +27,7 @@ typedef struct Emitter {
         *kernel; /* "attention_forward", ...: instructions belong to this fused kernel; NULL: to none */
     int32_t kernel_count;
     bool is_open;     /* the last line has no name yet */
+    bool waits;       /* the host waits for the device before it enqueues the kernel */
     bool is_separate; /* each instruction is a kernel of its own */
 } Emitter;
 
@@ -38,6 +39,8 @@ typedef struct EmitDot {
 
 /* Begins a fused kernel: instructions up to emit_end_kernel() are named "fused/KIND/NUMBER". */
 void emit_begin_kernel(Emitter *self, const char *kind);
+/* Lets the host wait for the device in front of the kernel that has begun: "fused/KIND/waits/NUMBER". */
+void emit_wait_for_device(Emitter *self);
 /* Begins instructions that are a kernel each, up to emit_end_kernel(). */
 void emit_begin_separate_kernels(Emitter *self);
 void emit_end_kernel(Emitter *self);

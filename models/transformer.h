@@ -64,6 +64,7 @@ typedef struct TransformerShape {
                                f32 */
     bool uses_flash_1;      /* fused attention has the kernels of FlashAttention 1 */
     bool is_eager;          /* other element-wise operators of a layer are a kernel each */
+    bool reads_lengths;     /* the host reads lengths of sequences from the device before each softmax */
     bool joins_products;    /* queries, keys and values are columns of one product */
     bool joins_loss;        /* the loss and its gradient are a kernel each, which read 16-bit logits */
     bool has_dropout;       /* of attention weights (not in fused attention) and of both blocks' results */

@@ -406,6 +406,7 @@ static void weights_forward(Model *self, Attention *attention) {
     bool grouped = attention->q.rank == 5;
     EmitValue scores = emit_dot(emitter, attention->q, attention->k, &scores_dot[grouped]);
     if (!is_flash(self)) transformer_begin_kernel(self, "kernel");
+    if (!is_flash(self) && self->shape->reads_lengths) emit_wait_for_device(emitter);
     scores = transformer_f32(self, scores);
     const int32_t last[] = {scores.rank - 1}, rows[] = {0, 1, 2, 3};
     scores = emit_scaled(emitter, "multiply", scores, score_scale(attention));
@@ -441,6 +442,7 @@ static void begin_attention(Model *self, const Attention *attention, bool is_bac
 static EmitValue core_forward(Model *self, Attention *attention) {
     const EmitDot *dot = &mixed_dot[attention->q.rank == 5];
     if (is_flash(self)) begin_attention(self, attention, false);
+    if (is_flash(self) && self->shape->reads_lengths) emit_wait_for_device(&self->emitter);
     weights_forward(self, attention);
     EmitValue mixed = emit_dot(&self->emitter, attention->kept, attention->v, dot);
     emit_end_kernel(&self->emitter);

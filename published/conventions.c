@@ -38,8 +38,10 @@ static const ConventionRule phrase_rules[] = {
  * (github.com/Aleph-Alpha/scaling, core/optimizer/allreduce.py). Its stages have equal numbers of modules,
  * tables and the last norm among them (core/nn/parallel_module/pipeline_partitioning.py), and each device has
  * all logits (transformer/model/layers/lm_head.py). Its full recomputation runs each module again, also that
- * of the logits (core/nn/parallel_module/parallel_module.py). llm-foundry's published runs used the Triton
- * kernels of the first FlashAttention, and its kernels of the cross-entropy. */
+ * of the logits (core/nn/parallel_module/parallel_module.py). In each
+ * attention the host reads the lengths of the sequences (core/nn/attention/attention.py). llm-foundry's
+ * published runs used the Triton kernels of the first FlashAttention, and its kernels of the cross-entropy.
+ */
 static const ConventionRule source_rules[] = {
     {"AlephAlpha", OPTION(is_eager), true},
     {"AlephAlpha", OPTION(overlaps), false},
@@ -50,6 +52,7 @@ static const ConventionRule source_rules[] = {
     {"AlephAlpha", OPTION(gathers_logits), true},
     {"AlephAlpha", OPTION(keeps_outputs), true},
     {"AlephAlpha", OPTION(recomputes_head), true},
+    {"AlephAlpha", OPTION(reads_lengths), true},
     {"llm-foundry", OPTION(joins_loss), true},
     {"llm-foundry", OPTION(uses_flash_1), true},
 };
@@ -111,6 +114,7 @@ AmStatus published_conventions(PublishedConventions *conventions, const Publishe
         {"cuts", run->cuts, OPTION(counts_tables), "modules", "layers"},
         {"outputs", run->outputs, OPTION(keeps_outputs), "kept", "freed"},
         {"head", run->head, OPTION(recomputes_head), "recomputed", "kept"},
+        {"lengths", run->lengths, OPTION(reads_lengths), "read", "known"},
         {"logits", run->logits, OPTION(gathers_logits), "gathered", "split"},
         {"loss", run->loss, OPTION(joins_loss), "fused", "unfused"},
         {"qkv", run->qkv, OPTION(joins_products), "joined", "separate"},

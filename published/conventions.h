@@ -21,6 +21,7 @@ typedef struct PublishedConventions {
     bool keeps_outputs;         /* of the last stage, until a later micro-batch takes their place */
     bool gathers_logits;        /* over the tensor axis, in front of the loss */
     bool recomputes_head;       /* full recomputation includes the product of the logits */
+    bool reads_lengths;         /* the host reads lengths of sequences in front of each attention */
     bool joins_loss;            /* the loss and its gradient are one kernel each */
     bool joins_products;        /* queries, keys and values are columns of one product */
     bool counts_tables; /* stages have equal numbers of modules, tables and the last norm among them */

@@ -49,6 +49,7 @@ static const Column columns[] = {
     TEXT("logits", logits, false),
     TEXT("outputs", outputs, false),
     TEXT("head", head, false),
+    TEXT("lengths", lengths, false),
     TEXT("loss", loss, false),
     TEXT("qkv", qkv, false),
     TEXT("overlap", overlap, false),

@@ -18,7 +18,7 @@ typedef struct PublishedRun {
     /* "" where they are empty */
     const char *source, *group, *row, *model, *type, *device, *schedule, *recompute, *attention, *kernels,
         *norms, *eager, *dropout, *gradients, *reductions, *gradient_sum, *cuts, *logits, *outputs, *head,
-        *loss, *qkv, *overlap, *outcome, *optimizer, *note;
+        *lengths, *loss, *qkv, *overlap, *outcome, *optimizer, *note;
     /* -1 where they are empty */
     int64_t layers, hidden, heads, kv_heads, ffn, vocabulary, sequence, devices, per_server, global_batch,
         micro_batch, data, tensor, pipeline, chunks, context, expert, zero;

@@ -45,6 +45,7 @@ static AmStatus read_conventions(TransformerShape *shape, const PublishedRun *ru
     shape->joins_products = conventions.joins_products;
     shape->recomputes_all = shape->recompute == TRANSFORMER_RECOMPUTE_FULL;
     shape->recomputes_head = shape->recomputes_all && conventions.recomputes_head;
+    shape->reads_lengths = conventions.reads_lengths;
     shape->has_masters = shape->type != DTYPE_F32 && run->zero < 3;
     if (!conventions.has_f32_gradients) shape->gradient_type = shape->type;
     return AM_OK;

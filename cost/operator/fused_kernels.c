@@ -1,4 +1,5 @@
-/* Fused kernels of a module, for prices: instructions of one kernel have names "fused/KIND/NUMBER".
+/* Fused kernels of a module, for prices: instructions of one kernel have names "fused/KIND/NUMBER", or
+ * "fused/KIND/waits/NUMBER" where the host waits for the device first.
  *
  * find_in_program() finds the kernel of each step, the values that stay in registers (find_registers()), and
  * the products that are priced as one. The memory of the program is then planned again without values in
@@ -22,7 +23,7 @@ typedef struct KernelFinder {
     int32_t *reader;   /* [value]: the kernel that has read it last */
 } KernelFinder;
 
-static FusedKind kind_of_name(const char *name, int32_t *number) {
+static FusedKind kind_of_name(const char *name, int32_t *number, bool *waits) {
     static const struct {
         const char *prefix;
         FusedKind kind;
@@ -41,6 +42,8 @@ static FusedKind kind_of_name(const char *name, int32_t *number) {
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         size_t length = strlen(kinds[k].prefix);
         if (strncmp(name, kinds[k].prefix, length) != 0) continue;
+        *waits = strncmp(name + length, "waits/", strlen("waits/")) == 0;
+        if (*waits) length += strlen("waits/");
         *number = (int32_t)strtol(name + length, NULL, 10);
         return kinds[k].kind;
     }
@@ -48,17 +51,17 @@ static FusedKind kind_of_name(const char *name, int32_t *number) {
 }
 
 /* Returns the kernel of a step; a fusion belongs to that of its last operator that has one. */
-static FusedKind kind_of_step(const Program *program, const ProgramStep *step, int32_t *number) {
+static FusedKind kind_of_step(const Program *program, const ProgramStep *step, int32_t *number, bool *waits) {
     const IrInstruction *instructions = program->module->instructions;
     FusedKind kind = FUSED_NONE;
     if (step->fusion < 0) {
         const ProgramInstruction *instruction = &program->instructions[step->instruction];
         bool computes = instruction->kind == PROGRAM_COMPUTE && instruction->regions.count == 0;
-        return computes ? kind_of_name(instructions[instruction->origin].op_name, number) : FUSED_NONE;
+        return computes ? kind_of_name(instructions[instruction->origin].op_name, number, waits) : FUSED_NONE;
     }
     const ProgramFusion *fusion = &program->execution.fusions[step->fusion];
     for (int32_t k = fusion->op_count - 1; k >= 0 && kind == FUSED_NONE; k--)
-        kind = kind_of_name(instructions[fusion->ops[k].origin].op_name, number);
+        kind = kind_of_name(instructions[fusion->ops[k].origin].op_name, number, waits);
     return kind;
 }
 
@@ -161,7 +164,7 @@ static AmStatus find_in_program(Program *program, bool *changed, AmError *error)
     bool any = false;
     for (int32_t s = 0; s < program->execution.step_count; s++) {
         self.number[s] = -1;
-        steps[s].kind = kind_of_step(program, &program->execution.steps[s], &self.number[s]);
+        steps[s].kind = kind_of_step(program, &program->execution.steps[s], &self.number[s], &steps[s].waits);
         any |= steps[s].kind != FUSED_NONE;
     }
     if (any) {

@@ -35,6 +35,7 @@ typedef struct FusedStep {
     bool launches;         /* the first step of the kernel */
     uint64_t read_before;  /* bits by operand: an earlier step of the kernel has read it */
     uint64_t in_registers; /* bits by result: it never reaches memory */
+    bool waits;            /* the host waits for the device in front of the kernel, "fused/kernel/waits/12" */
     double products; /* of the first step of joined products: all columns (depths) over its own; else 0 */
 } FusedStep;
 

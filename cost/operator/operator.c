@@ -197,6 +197,7 @@ void operator_work(OperatorWork *work, const Program *program, const ProgramStep
         }
     }
     work->fused = fused->kind;
+    work->waits = fused->waits;
     work->is_continued = fused->kind != FUSED_NONE && !fused->launches;
 }
 

@@ -40,6 +40,7 @@ typedef struct OperatorWork {
     AttentionWork attention; /* of an operator by blocks; `rows` 0: another operator */
     FusedKind fused;         /* the kernel that it is part of (fused_kernels.h) */
     bool is_continued;       /* an earlier step has launched that kernel */
+    bool waits;              /* the host waits for the device in front of that kernel */
     bool is_run;             /* false: nothing is launched (a view) */
     const Program *program;  /* of the step, or NULL: only the figures above are known */
     const ProgramStep *step;
@@ -49,8 +50,9 @@ typedef struct OperatorWork {
 static inline bool operator_work_equals(const OperatorWork *a, const OperatorWork *b) {
     return a->flops == b->flops && a->bytes == b->bytes && a->unit == b->unit && a->type == b->type &&
            a->is_run == b->is_run && a->fused == b->fused && a->is_continued == b->is_continued &&
-           a->product.layout == b->product.layout && a->product.count == b->product.count &&
-           a->product.m == b->product.m && a->product.n == b->product.n && a->product.k == b->product.k &&
+           a->waits == b->waits && a->product.layout == b->product.layout &&
+           a->product.count == b->product.count && a->product.m == b->product.m &&
+           a->product.n == b->product.n && a->product.k == b->product.k &&
            a->attention.rows == b->attention.rows && a->attention.keys == b->attention.keys &&
            a->attention.is_causal == b->attention.is_causal;
 }

@@ -175,7 +175,8 @@ AmStatus stage_costs_lower(StageCosts *self, Arena *arena, const PlanRanks *rank
 /* Adds the time in which the device waits for the host, which enqueues kernels ahead of it. A kernel of steps
  * [first, end) of one program begins when it is enqueued and the kernel before it has ended. The host begins
  * when the device is idle, as at a transfer or at the input of a micro-batch, which a framework waits for.
- * The last operator takes all of the waiting. A collective is a kernel, too. */
+ * It also waits in front of a kernel for which it reads a value of the device. The last operator takes all of
+ * the waiting. A collective is a kernel, too. */
 static void wait_for_host(Ticks *ticks, const StageCosts *self, const ProgramEvents *events,
                           const ClusterDeviceType *type, int32_t first, int32_t end) {
     double host = 0, finish = 0, device = 0;
@@ -184,8 +185,9 @@ static void wait_for_host(Ticks *ticks, const StageCosts *self, const ProgramEve
         int32_t work = events->work_of[s];
         bool is_operator = work >= 0 && events->works[work].is_run;
         if (!is_operator && work != EVENT_COLLECTIVE) continue;
-        if (!is_operator || !events->works[work].is_continued)
-            host += events->steps[s].times * type->host_kernel_seconds;
+        bool is_continued = is_operator && events->works[work].is_continued;
+        if (is_operator && events->works[work].waits && !is_continued && host < finish) host = finish;
+        if (!is_continued) host += events->steps[s].times * type->host_kernel_seconds;
         double seconds = seconds_of_ticks(is_operator ? ticks[s] : self->collectives[s][0]);
         finish = (finish > host ? finish : host) + seconds;
         device += seconds;

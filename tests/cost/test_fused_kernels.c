@@ -11,7 +11,7 @@
 #include "planners/strategy.h"
 
 static double host_seconds; /* of the host for a kernel */
-static bool joins_products, joins_loss, has_plain_softmax;
+static bool joins_products, joins_loss, has_plain_softmax, reads_lengths;
 static TransformerOptimizer optimizer = TRANSFORMER_SGD;
 static int64_t vocabulary = 1024;
 static Strategy given = {.data = 1, .tensor = 1, .stages = 1, .chunks = 1};
@@ -34,7 +34,8 @@ static Simulation simulate(Arena *arena, TransformerFused fused, TransformerReco
                                     .fused = fused,
                                     .joins_products = joins_products,
                                     .joins_loss = joins_loss,
-                                    .has_plain_softmax = has_plain_softmax};
+                                    .has_plain_softmax = has_plain_softmax,
+                                    .reads_lengths = reads_lengths};
     Strategy strategy = given;
     strategy.micro_batches = micro_batches;
     const MicroBatchSettings batching = strategy_batching(&strategy);
@@ -173,6 +174,27 @@ static void kernels_wait_for_the_host_in_order(void **state) {
     arena_free(&arena);
 }
 
+/* A host that reads lengths in front of each attention cannot enqueue its kernels ahead: the device waits for
+ * the first of them at least, in both layers. */
+static void the_host_waits_for_lengths(void **state) {
+    (void)state;
+    Arena arena = {0};
+    const TransformerFused kinds[] = {TRANSFORMER_FUSES_NORMS, TRANSFORMER_FUSES_ATTENTION};
+    double seconds[2];
+    host_seconds = 1e-4;
+    for (int32_t k = 0; k < 2; k++) {
+        for (int32_t reads = 0; reads < 2; reads++) {
+            reads_lengths = reads;
+            seconds[reads] = simulate(&arena, kinds[k], TRANSFORMER_RECOMPUTE_NONE, 16384, 1).step_seconds;
+        }
+        double waiting = (seconds[1] - seconds[0]) / (2 * host_seconds);
+        assert_true(waiting > 0.999 && waiting < 5);
+    }
+    reads_lengths = false;
+    host_seconds = 0;
+    arena_free(&arena);
+}
+
 /* A softmax of separate operators is slower, and keeps its result in f32 beside the 16-bit weights. */
 static void plain_softmax_keeps_more(void **state) {
     (void)state;
@@ -252,6 +274,7 @@ int main(void) {
         cmocka_unit_test(fused_attention_keeps_no_scores),
         cmocka_unit_test(joined_products_are_faster),
         cmocka_unit_test(the_host_limits_small_kernels),
+        cmocka_unit_test(the_host_waits_for_lengths),
         cmocka_unit_test(kernels_wait_for_the_host_in_order),
         cmocka_unit_test(plain_softmax_keeps_more),
         cmocka_unit_test(kept_bytes_are_needed),

@@ -25,6 +25,7 @@ static PublishedRun make_run(const char *source, const char *attention, const ch
                           .logits = "",
                           .outputs = "",
                           .head = "",
+                          .lengths = "",
                           .loss = "",
                           .qkv = "",
                           .overlap = "",
@@ -92,7 +93,7 @@ static void test_sources(void **state) {
     PublishedConventions told = conventions_of(&run);
     assert_true(told.all_reduces_gradients && told.has_f32_reductions && told.counts_tables &&
                 told.gathers_logits);
-    assert_true(told.keeps_outputs && told.recomputes_head);
+    assert_true(told.keeps_outputs && told.recomputes_head && told.reads_lengths);
     assert_false(told.has_f32_gradients || told.joins_loss);
     run.gradients = "f32";
     run.reductions = "bf16";
@@ -101,10 +102,12 @@ static void test_sources(void **state) {
     run.logits = "split";
     run.outputs = "freed";
     run.head = "kept";
+    run.lengths = "known";
     run.qkv = "separate";
     told = conventions_of(&run);
     assert_true(told.has_f32_gradients);
     assert_false(told.all_reduces_gradients || told.has_f32_reductions || told.counts_tables);
+    assert_false(told.reads_lengths);
     assert_false(told.gathers_logits || told.joins_products || told.keeps_outputs || told.recomputes_head);
     run = make_run("llm-foundry", "flash", "");
     assert_true(conventions_of(&run).joins_loss && conventions_of(&run).joins_products);
