@@ -11,7 +11,7 @@
 #include "planners/strategy.h"
 
 static double host_seconds; /* of the host for a kernel */
-static bool joins_products, joins_loss, has_plain_softmax, reads_lengths;
+static bool joins_products, joins_loss, has_plain_softmax, reads_lengths, recomputes_head;
 static TransformerOptimizer optimizer = TRANSFORMER_SGD;
 static int64_t vocabulary = 1024;
 static Strategy given = {.data = 1, .tensor = 1, .stages = 1, .chunks = 1};
@@ -35,7 +35,9 @@ static Simulation simulate(Arena *arena, TransformerFused fused, TransformerReco
                                     .joins_products = joins_products,
                                     .joins_loss = joins_loss,
                                     .has_plain_softmax = has_plain_softmax,
-                                    .reads_lengths = reads_lengths};
+                                    .reads_lengths = reads_lengths,
+                                    .recomputes_all = true,
+                                    .recomputes_head = recomputes_head};
     Strategy strategy = given;
     strategy.micro_batches = micro_batches;
     const MicroBatchSettings batching = strategy_batching(&strategy);
@@ -195,6 +197,23 @@ static void the_host_waits_for_lengths(void **state) {
     arena_free(&arena);
 }
 
+/* Logits that are computed again take the time of one more product of 4096 rows. */
+static void recomputed_logits_take_a_product(void **state) {
+    (void)state;
+    Arena arena = {0};
+    double seconds[2], product = 2.0 * 4096 * 1024 * 32768 / 312e12;
+    vocabulary = 32768;
+    for (int32_t k = 0; k < 2; k++) {
+        recomputes_head = k;
+        seconds[k] =
+            simulate(&arena, TRANSFORMER_FUSES_NORMS, TRANSFORMER_RECOMPUTE_FULL, 2048, 1).step_seconds;
+    }
+    recomputes_head = false;
+    vocabulary = 1024;
+    assert_true(seconds[1] - seconds[0] > product && seconds[1] - seconds[0] < 3 * product);
+    arena_free(&arena);
+}
+
 /* A softmax of separate operators is slower, and keeps its result in f32 beside the 16-bit weights. */
 static void plain_softmax_keeps_more(void **state) {
     (void)state;
@@ -274,6 +293,7 @@ int main(void) {
         cmocka_unit_test(fused_attention_keeps_no_scores),
         cmocka_unit_test(joined_products_are_faster),
         cmocka_unit_test(the_host_limits_small_kernels),
+        cmocka_unit_test(recomputed_logits_take_a_product),
         cmocka_unit_test(the_host_waits_for_lengths),
         cmocka_unit_test(kernels_wait_for_the_host_in_order),
         cmocka_unit_test(plain_softmax_keeps_more),
