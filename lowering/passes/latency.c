@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "ir/analysis/flops.h"
+#include "propagation/rules/rules.h"
 
 /* Operations of a device per byte sent, and per byte read or written: about 1,000 to 4,000 and 50
  * to 200 for GPUs of the last ten years and their links inside a server. */
@@ -40,7 +41,7 @@ static double product_operations(const LiveBytes *live, const ProgramInstruction
     for (int32_t k = 0; k < 2; k++) elements *= elements_of(live, instruction->operands[k]);
     const ProgramValue *left = &program->values[instruction->operands[0]];
     const IrDot *dot = ir_is_matrix_product(instruction->opcode) ? instruction->attributes->dot : NULL;
-    const IrShape *global = &program->module->instructions[left->origin].shape;
+    const IrShape *global = rules_leaf(&program->module->instructions[left->origin].shape, left->leaf);
     for (int32_t k = 0; dot && k < dot->batch_count && global->rank == left->shape.rank; k++)
         batch *= (double)global->dimensions[dot->lhs_batch[k]] /
                  sbp_ways(program->mesh, left->state, (int32_t)dot->lhs_batch[k]);
