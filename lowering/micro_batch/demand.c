@@ -25,7 +25,8 @@ static void make_whole(MicroBatchRewrite *self, int32_t producer, int32_t leaf) 
         self->needs[producer] |= TIME_NEED_AVERAGE;
         return;
     }
-    self->needs[producer] |= state.kind == TIME_SPLIT && is_taken_out ? TIME_NEED_STACKED : TIME_NEED_FULL;
+    if (state.kind == TIME_SPLIT && is_taken_out) self->is_stacked[self->first_state[producer] + leaf] = true;
+    else self->needs[producer] |= TIME_NEED_FULL;
 }
 
 static void demand_full(MicroBatchRewrite *self, int32_t producer, int32_t leaf) {
@@ -71,11 +72,13 @@ static bool makes_parts(const MicroBatchRewrite *self, int32_t i, int32_t leaf, 
     return false;
 }
 
-/* Returns whether a value is made in one loop alone, and not in that of these levels, which cuts it out of a
- * stack. */
-static bool is_of_another_loop(const MicroBatchRewrite *self, int32_t producer, uint32_t levels) {
+/* Returns whether a leaf of a value is made in one loop alone, and not in that of these levels, which cuts it
+ * out of a stack. */
+static bool is_of_another_loop(const MicroBatchRewrite *self, int32_t producer, int32_t leaf,
+                               uint32_t levels) {
     return micro_batch_in_entry(self, producer) && self->has_weight[producer] &&
-           micro_batch_in_loop(self, producer) && micro_batch_state(self, producer, 0)->kind == TIME_SPLIT &&
+           micro_batch_in_loop(self, producer) &&
+           micro_batch_state(self, producer, leaf)->kind == TIME_SPLIT &&
            levels != 1u << micro_batch_level(self, producer);
 }
 
@@ -97,7 +100,7 @@ static void demand_copy(MicroBatchRewrite *self, int32_t producer, int32_t leaf,
                              .levels = levels,
                              .value = -1};
     if (state.kind == TIME_SPLIT)
-        copy->is_made = !is_of_another_loop(self, producer, levels) &&
+        copy->is_made = !is_of_another_loop(self, producer, leaf, levels) &&
                         makes_parts(self, producer, leaf, state, &copy->factor);
     self->first_copy[producer] = self->copy_count++;
 }
@@ -124,7 +127,8 @@ static void demand_in_state(MicroBatchRewrite *self, int32_t producer, int32_t l
     MicroBatchState held = *micro_batch_state(self, producer, leaf);
     if (state.kind == TIME_FULL || (state.kind == TIME_PARTIAL && held.kind == TIME_FULL))
         demand_full_inside(self, producer, leaf, levels);
-    else if (is_of_another_loop(self, producer, levels)) demand_copy(self, producer, leaf, state, levels);
+    else if (is_of_another_loop(self, producer, leaf, levels))
+        demand_copy(self, producer, leaf, state, levels);
     else if (held.kind == state.kind) self->in_levels[producer] |= levels;
     else demand_copy(self, producer, leaf, state, levels);
 }

@@ -111,7 +111,7 @@ static int32_t full_outside(MicroBatchEmitter *self, int32_t producer, int32_t l
     int32_t value = self->full[producer];
     if (rewrite->is_averaged[producer]) value = self->average[producer];
     else if (micro_batch_state(rewrite, producer, leaf)->kind == TIME_SPLIT && rewrite->has_weight[producer])
-        value = self->stacked[producer];
+        return self->stacked[rewrite->first_state[producer] + leaf];
     return value < 0 ? 0 : micro_batch_leaf(self, &entry, value, leaf);
 }
 
@@ -455,18 +455,19 @@ static MicroBatchCarry *add_carry(MicroBatchEmitter *self, int32_t initial) {
     return &self->carries[self->carry_count++];
 }
 
-/* Carries what value i gives in every iteration; returns which carry it is. */
-static int32_t add_result(MicroBatchEmitter *self, int32_t i, ResultKind kind) {
+/* Carries what a leaf of value i gives in every iteration; returns which carry it is. */
+static int32_t add_result(MicroBatchEmitter *self, int32_t i, int32_t leaf, ResultKind kind) {
     const MicroBatchRewrite *rewrite = self->rewrite;
-    const IrShape *full = &rewrite->module->instructions[i].shape;
-    MicroBatchState state = *micro_batch_state(rewrite, i, 0);
+    const IrShape *full = rules_leaf(&rewrite->module->instructions[i].shape, leaf);
+    MicroBatchState state = *micro_batch_state(rewrite, i, leaf);
     MicroBatchBlock entry = {.computation = 0, .iteration = -1, .origin = i, .level = -1};
     self->body.origin = i;
     int32_t carry = self->carry_count;
     if (kind == RESULT_STACK) {
         IrShape shape = micro_batch_stack_shape(self, full, state);
         MicroBatchCarry *made = add_carry(self, micro_batch_filled(self, &entry, &shape, SBP_ADD));
-        made->next = micro_batch_stack(self, &self->body, made->inside, self->own[i], full, state);
+        int32_t part = micro_batch_leaf(self, &self->body, self->own[i], leaf);
+        made->next = micro_batch_stack(self, &self->body, made->inside, part, full, state);
         return carry;
     }
     IrShape shape = *full;
@@ -488,12 +489,13 @@ static int32_t add_result(MicroBatchEmitter *self, int32_t i, ResultKind kind) {
 }
 
 /* Emits the instructions after the loop for a result. */
-static void finish_result(MicroBatchEmitter *self, int32_t i, ResultKind kind, int32_t result) {
+static void finish_result(MicroBatchEmitter *self, int32_t i, int32_t leaf, ResultKind kind, int32_t result) {
     const MicroBatchRewrite *rewrite = self->rewrite;
-    const IrShape *full = &rewrite->module->instructions[i].shape;
+    const IrShape *full = rules_leaf(&rewrite->module->instructions[i].shape, leaf);
     MicroBatchBlock entry = {.computation = 0, .iteration = -1, .origin = i, .level = -1};
     if (kind == RESULT_STACK) {
-        self->stacked[i] = micro_batch_add(self, &entry, IR_RESHAPE, full, &result, 1, NULL);
+        self->stacked[rewrite->first_state[i] + leaf] =
+            micro_batch_add(self, &entry, IR_RESHAPE, full, &result, 1, NULL);
     } else if (kind == RESULT_AVERAGE) {
         IrShape shape = *micro_batch_shape_of(self, &entry, result);
         int32_t share = micro_batch_constant(self, &entry, shape.type, 1.0 / rewrite->settings.micro_batches);
@@ -506,14 +508,16 @@ static void finish_result(MicroBatchEmitter *self, int32_t i, ResultKind kind, i
     }
 }
 
-/* Returns whether a result of value i leaves the loop of this level. */
-static bool leaves_loop(const MicroBatchRewrite *rewrite, int32_t i, int32_t level, ResultKind kind) {
+/* Returns whether a result of value i, of its leaf 0 but for stacks, leaves the loop of this level. */
+static bool leaves_loop(const MicroBatchRewrite *rewrite, int32_t i, int32_t leaf, int32_t level,
+                        ResultKind kind) {
     MicroBatchKind held = micro_batch_state(rewrite, i, 0)->kind;
     int32_t loop = rewrite->reader_loop[i];
+    if (kind != RESULT_STACK && leaf > 0) return false;
     if (kind == RESULT_AVERAGE)
         return rewrite->needs[i] & TIME_NEED_AVERAGE && rewrite->level[rewrite->estimating] == level;
     if (!(rewrite->in_levels[i] >> level & 1) || micro_batch_level(rewrite, i) != level) return false;
-    if (kind == RESULT_STACK) return rewrite->needs[i] & TIME_NEED_STACKED;
+    if (kind == RESULT_STACK) return rewrite->is_stacked[rewrite->first_state[i] + leaf];
     if (!(rewrite->needs[i] & TIME_NEED_FULL)) return false;
     if (kind == RESULT_SUM) return held == TIME_PARTIAL;
     return held == TIME_FULL && loop >= 0 && rewrite->is_split[loop];
@@ -560,29 +564,39 @@ static AmStatus begin_body(MicroBatchEmitter *self, const MicroBatchBlock *entry
     return AM_OK;
 }
 
+/* Returns the number of a result among those of a loop. */
+static int64_t result_number(const MicroBatchRewrite *rewrite, int32_t i, int32_t leaf, ResultKind kind) {
+    return (int64_t)(rewrite->first_state[i] + leaf) * RESULT_KINDS + (int64_t)kind;
+}
+
+static int64_t result_count(const MicroBatchRewrite *rewrite) {
+    return result_number(rewrite, rewrite->rules->entry_count, 0, RESULT_SUM);
+}
+
 /* Emits the operators of a loop's body, and a carry for each result that leaves the loop: results
- * [instruction * RESULT_KINDS + kind] is its number, -1: the result does not leave the loop. */
+ * [result_number()] is its number, -1: the result does not leave the loop. */
 static void emit_body(MicroBatchEmitter *self, int32_t level, int32_t *results) {
     const MicroBatchRewrite *rewrite = self->rewrite;
     int32_t entry_count = rewrite->rules->entry_count;
-    for (int32_t k = 0; k < entry_count * RESULT_KINDS; k++) results[k] = -1;
+    for (int64_t k = 0; k < result_count(rewrite); k++) results[k] = -1;
     for (int32_t i = 0; i < entry_count; i++) {
         if (!micro_batch_is_written(rewrite, i)) continue;
         emit_inside(self, &self->body, i);
-        for (ResultKind kind = 0; kind < RESULT_KINDS; kind++)
-            /* A sum that rounds follows its addend at once, which then need not be kept until the end of the
-             * iteration. Products in f32 add in place, wherever their sum is. */
-            if (kind == RESULT_SUM &&
-                micro_batch_rounds_sum(rewrite, rewrite->module->instructions[i].shape.type) &&
-                leaves_loop(rewrite, i, level, kind))
-                results[i * RESULT_KINDS + (int32_t)kind] = add_result(self, i, kind);
+        /* A sum that rounds follows its addend at once, which then need not be kept until the end of the
+         * iteration. Products in f32 add in place, wherever their sum is. */
+        if (micro_batch_rounds_sum(rewrite, rewrite->module->instructions[i].shape.type) &&
+            leaves_loop(rewrite, i, 0, level, RESULT_SUM))
+            results[result_number(rewrite, i, 0, RESULT_SUM)] = add_result(self, i, 0, RESULT_SUM);
     }
-    for (int32_t i = 0; i < entry_count; i++)
-        for (ResultKind kind = 0; kind < RESULT_KINDS; kind++) {
-            int32_t *result = &results[i * RESULT_KINDS + (int32_t)kind];
-            if (*result < 0 && micro_batch_is_written(rewrite, i) && leaves_loop(rewrite, i, level, kind))
-                *result = add_result(self, i, kind);
-        }
+    for (int32_t i = 0; i < entry_count; i++) {
+        if (!micro_batch_is_written(rewrite, i)) continue;
+        for (int32_t leaf = 0; leaf < rewrite->first_state[i + 1] - rewrite->first_state[i]; leaf++)
+            for (ResultKind kind = 0; kind < RESULT_KINDS; kind++) {
+                int32_t *result = &results[result_number(rewrite, i, leaf, kind)];
+                if (*result < 0 && leaves_loop(rewrite, i, leaf, level, kind))
+                    *result = add_result(self, i, leaf, kind);
+            }
+    }
 }
 
 /* Ends the body and adds the loop to the entry; *loop is its instruction there. */
@@ -616,15 +630,15 @@ static AmStatus emit_iterations(MicroBatchEmitter *self, int32_t level, AmError 
     int32_t entry_count = rewrite->rules->entry_count, loop = -1;
     MicroBatchBlock entry = {.computation = 0, .iteration = -1, .origin = 0, .level = -1};
     while (entry.origin < entry_count - 1 && !(rewrite->in_levels[entry.origin] >> level & 1)) entry.origin++;
-    int32_t *results = ARENA_ARRAY(self->arena, int32_t, (int64_t)entry_count * RESULT_KINDS + 1);
+    int32_t *results = ARENA_ARRAY(self->arena, int32_t, result_count(rewrite) + 1);
     if (self->arena->failed) return am_fail_memory(error, entry_count);
     TRY(begin_body(self, &entry, level, error));
-    /* Operators whose values leave the loop of a level have one result. */
+    /* Operators whose sums leave the loop of a level have one result. */
     for (int32_t i = 0; i < rewrite->rules->entry_count; i++) {
         const IrInstruction *instruction = &rewrite->module->instructions[i];
         if (instruction->shape.type != DTYPE_TUPLE || !micro_batch_is_written(rewrite, i)) continue;
         for (ResultKind kind = RESULT_SUM; kind < RESULT_KINDS; kind++)
-            if (leaves_loop(rewrite, i, level, kind))
+            if (kind != RESULT_STACK && leaves_loop(rewrite, i, 0, level, kind))
                 return am_fail(error, AM_ERROR_INFEASIBLE, rewrite->module->source,
                                "cannot be split exactly into %d micro-batches: the results of %s are of "
                                "different kinds",
@@ -633,12 +647,13 @@ static AmStatus emit_iterations(MicroBatchEmitter *self, int32_t level, AmError 
     emit_body(self, level, results);
     TRY(add_loop(self, &entry, &loop, error));
     for (int32_t i = 0; i < entry_count; i++)
-        for (ResultKind kind = 0; kind < RESULT_KINDS; kind++) {
-            int32_t carry = results[i * RESULT_KINDS + (int32_t)kind];
-            if (carry < 0 || self->arena->failed) continue;
-            entry.origin = i;
-            finish_result(self, i, kind, micro_batch_element(self, &entry, loop, carry));
-        }
+        for (int32_t leaf = 0; leaf < rewrite->first_state[i + 1] - rewrite->first_state[i]; leaf++)
+            for (ResultKind kind = 0; kind < RESULT_KINDS; kind++) {
+                int32_t carry = results[result_number(rewrite, i, leaf, kind)];
+                if (carry < 0 || self->arena->failed) continue;
+                entry.origin = i;
+                finish_result(self, i, leaf, kind, micro_batch_element(self, &entry, loop, carry));
+            }
     return self->arena->failed ? am_fail_memory(error, self->carry_count) : AM_OK;
 }
 
@@ -688,11 +703,14 @@ static void emit_outputs(MicroBatchEmitter *self) {
 /* Allocates the tables of the emitter, and begins the new entry. */
 static AmStatus begin_entry(MicroBatchEmitter *self, AmError *error) {
     int32_t count = self->rewrite->count, computations = self->rewrite->module->computation_count;
-    int32_t **arrays[] = {&self->full, &self->own, &self->stacked, &self->average};
+    int32_t states = self->rewrite->first_state[count];
+    int32_t **arrays[] = {&self->full, &self->own, &self->average};
     for (size_t k = 0; k < sizeof arrays / sizeof arrays[0]; k++) {
         *arrays[k] = ARENA_ARRAY(self->arena, int32_t, count + 1);
         if (*arrays[k]) memset(*arrays[k], -1, sizeof(int32_t) * (size_t)count);
     }
+    self->stacked = ARENA_ARRAY(self->arena, int32_t, states + 1);
+    if (self->stacked) memset(self->stacked, -1, sizeof(int32_t) * (size_t)states);
     self->copied = ARENA_ARRAY(self->arena, int32_t, computations + 1);
     if (self->arena->failed) return am_fail_memory(error, count);
     memset(self->copied, -1, sizeof(int32_t) * (size_t)computations);

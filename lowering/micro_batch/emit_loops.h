@@ -34,8 +34,8 @@ typedef struct MicroBatchEmitter {
     /* by instruction of the original: values in the block that has them, -1 */
     int32_t *full;    /* entry or region: the full value, or the tuple of them */
     int32_t *own;     /* in the loop being written: the split or partial value */
-    int32_t *stacked; /* entry: the parts of all iterations */
     int32_t *average; /* entry: the mean of estimates */
+    int32_t *stacked; /* [state]: in the entry, the parts of all iterations, -1 */
     /* the loop being written */
     MicroBatchBlock body;
     MicroBatchCarry *carries;

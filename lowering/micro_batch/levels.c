@@ -112,8 +112,7 @@ static bool is_backward(const MicroBatchRewrite *self, int32_t i) {
 
 /* Returns whether `producer` is a forward value that a backward operator reads in another loop. */
 static bool is_apart(const MicroBatchRewrite *self, int32_t i, int32_t producer) {
-    return self->settings.separate_backward && micro_batch_in_entry(self, producer) &&
-           self->module->instructions[producer].shape.type != DTYPE_TUPLE && is_backward(self, i) &&
+    return self->settings.separate_backward && micro_batch_in_entry(self, producer) && is_backward(self, i) &&
            !is_backward(self, producer);
 }
 

@@ -76,6 +76,7 @@ typedef struct MicroBatchRewrite {
     bool *is_averaged;   /* [instruction]: a mean of the iterations' estimates stands for it outside */
     bool *is_demanded;   /* [planned loop]: its regions were visited */
     uint8_t *needs;      /* [instruction]: bits of MicroBatchNeed */
+    bool *is_stacked;    /* [state]: the parts of all iterations are put together after its loop */
     bool *reads_whole;   /* [instruction]: something reads all of it */
     uint32_t *in_levels; /* [instruction]: loops that make its split or partial value; 1 inside regions */
     int32_t *first_copy; /* [instruction], or -1 */
@@ -85,9 +86,8 @@ typedef struct MicroBatchRewrite {
 } MicroBatchRewrite;
 
 typedef enum MicroBatchNeed {
-    TIME_NEED_FULL = 1,    /* its full value, outside the loops or in full in a region */
-    TIME_NEED_STACKED = 2, /* the parts of all iterations, put together after its loop */
-    TIME_NEED_AVERAGE = 4  /* the mean of the loop's estimates, after it */
+    TIME_NEED_FULL = 1,   /* its full value, outside the loops or in full in a region */
+    TIME_NEED_AVERAGE = 2 /* the mean of the loop's estimates, after it */
 } MicroBatchNeed;
 
 static inline bool micro_batch_in_entry(const MicroBatchRewrite *self, int32_t instruction) {

@@ -99,6 +99,7 @@ static AmStatus make_rewrite(MicroBatchRewrite **rewrite, Arena *arena, const Pl
                                 .is_averaged = ARENA_ARRAY(arena, bool, count + 1),
                                 .is_demanded = ARENA_ARRAY(arena, bool, rules->loop_count + 1),
                                 .needs = ARENA_ARRAY(arena, uint8_t, count + 1),
+                                .is_stacked = ARENA_ARRAY(arena, bool, states + 1),
                                 .reads_whole = ARENA_ARRAY(arena, bool, count + 1),
                                 .in_levels = ARENA_ARRAY(arena, uint32_t, count + 1),
                                 .first_copy = ARENA_ARRAY(arena, int32_t, count + 1)};

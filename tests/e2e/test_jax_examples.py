@@ -74,6 +74,15 @@ def accumulated(p, x, y, number):
                for k in range(number)) / number
 
 
+def routed(p, x, y):
+    """The loss of two experts of eight by example, with the balance of all: a product of means over the batch."""
+    shares = jax.nn.softmax(x @ p["c"][:, :8])
+    gates, chosen = lax.top_k(shares, 2)
+    used = jax.nn.one_hot(chosen, 8)
+    h = jnp.einsum("bk,bke,be->b", gates, used, f(p, x)[:, :8])
+    return jnp.mean((f(p, x) * h[:, None] - y) ** 2) + jnp.sum(shares.mean(0) * used.sum(1).mean(0))
+
+
 def halved(h):
     return lax.while_loop(lambda h: jnp.sum(h) > 1e3, lambda h: h * 0.5, h)
 
@@ -129,6 +138,7 @@ RUN = {
     "unequal slices": lambda p, x, y, i: jnp.mean((f(p, x[4:]) - y[:12]) ** 2),
     "split batch": lambda p, x, y, i: sum(k * jnp.mean((f(p, a) - b) ** 2) for k, (a, b) in enumerate(
         zip(jnp.split(x, 2), jnp.split(y, 2)))),
+    "balance of experts": lambda p, x, y, i: routed(p, f(p, x), y),
     "sorted features": lambda p, x, y, i: jnp.mean((jnp.sort(f(p, x), 1)[:, ::-1] - jnp.cumsum(y, 1)) ** 2),
 }  # fmt: skip
 REFUSED = {

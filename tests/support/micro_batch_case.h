@@ -188,6 +188,27 @@ static const char batch_sorted[] =
                  "  ranked = f32[8] sort(losses), dimensions={0}, to_apply=less\n"
                  "  ROOT r = (f32[6,8], f32[], f32[8]) tuple(updated, loss, ranked) }\n";
 
+/* The gradient of an example needs the order of its numbers, one of two results of a sort in the forward
+ * pass, and a sum over all examples of products with the other one, as the balance of experts does. */
+static const char batch_balanced[] =
+    "HloModule balanced\n" BATCH_ADD "pairs { a = f32[] parameter(0) b = f32[] parameter(1)\n"
+    "  i = s32[] parameter(2) j = s32[] parameter(3) ROOT c = pred[] compare(a, b), direction=LT }\n"
+    "ENTRY step {\n" BATCH_INPUTS BATCH_LAYER(
+        "y", "x",
+        "w") "  place = s32[8,8] iota(), iota_dimension=1\n"
+             "  both = (f32[8,8], s32[8,8]) sort(y, place), dimensions={1}, is_stable=true, to_apply=pairs\n"
+             "  ranked = f32[8,8] get-tuple-element(both), index=0\n"
+             "  order = s32[8,8] get-tuple-element(both), index=1\n"
+             "  moved = f32[8] dot(ranked, y), lhs_batch_dims={0}, lhs_contracting_dims={1}, "
+             "rhs_batch_dims={0}, rhs_contracting_dims={1}\n"
+             "  balance = f32[] reduce(moved, nothing), dimensions={0}, to_apply=add\n"
+             "  squares = f32[] multiply(balance, balance)\n" BATCH_LOSS(
+                 "y") "  total = f32[] add(loss, squares) places = f32[8,8] convert(order)\n"
+                      "  weight = f32[8,8] broadcast(balance), dimensions={} d = f32[8,8] multiply(places, "
+                      "weight)\n" BATCH_GRADIENT(
+                          "g", "x", "d") "  updated = f32[6,8] subtract(w, g)\n"
+                                         "  ROOT r = (f32[6,8], f32[]) tuple(updated, total) }\n";
+
 /* Two parts of four examples each, added up: example by example of a part. */
 static const char batch_regrouped[] =
     "HloModule regrouped\n" BATCH_ADD "ENTRY step {\n" BATCH_INPUTS "  parts = f32[2,4,6] reshape(x)\n"
