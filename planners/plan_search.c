@@ -31,8 +31,7 @@
 /* ---- one-stage plans ---- */
 
 /* Returns whether the search may choose the number of micro-batches if no plan with one fits. */
-static bool may_add_micro_batches(const SearchContext *self) {
-    const SearchScope *scope = self->scope;
+static bool may_add_micro_batches(const SearchScope *scope) {
     bool is_free = !scope->request->space.mesh && scope->request->constraints.pin_count == 0 &&
                    !scope->request->constraints.kept && scope->purpose != PURPOSE_TRIAL;
     return scope->request->space.may_add_micro_batches && scope->kind == SPACE_SINGLE_STAGE && is_free &&
@@ -52,7 +51,7 @@ static AmStatus choose_number(SearchContext *self, AmError *error) {
 /* Searches one-stage plans. For a large module, baselines choose the number of micro-batches before the
  * search; for others, only where no plan fits. Out of time, the fastest baseline is the result. */
 static AmStatus search_one_stage(SearchContext *self, AmError *error) {
-    bool may_add = may_add_micro_batches(self);
+    bool may_add = may_add_micro_batches(self->scope);
     AmError failure = {0};
     if (may_add && search_module_is_large(self->primary)) TRY(choose_number(self, error));
     if (self->result->plan && stop_wanted(&self->budget.stop)) {
@@ -75,7 +74,7 @@ static AmStatus search_one_stage(SearchContext *self, AmError *error) {
 /* Adds the plans that every budget has, alone: with the given number of micro-batches, else with any. */
 static AmStatus add_floor(SearchContext *self, AmError *error) {
     TRY(search_add_floor(self, error));
-    if (!self->result->plan && may_add_micro_batches(self)) {
+    if (!self->result->plan && may_add_micro_batches(self->scope)) {
         self->micro_batches = 0;
         TRY(search_add_floor(self, error));
     }
@@ -100,13 +99,15 @@ static AmStatus check_pinned_stages(const Cluster *cluster, const SearchScope *s
 /* Restricts the options to the space that they leave, adds the degrees that the cluster implies, and finds
  * the stages of pinned scopes. */
 static AmStatus narrow_options(SearchScope *narrowed, SearchRequest *request, const SearchScope *scope,
-                               Arena *arena, const PlanContext *primary, const Cluster *cluster,
-                               AmError *error) {
+                               Arena *arena, PlanContext *primary, const Cluster *cluster, AmError *error) {
     const Placement **placement = &narrowed->placement;
     PlanConstraints *constraints = &request->constraints;
     *narrowed = search_with_request(scope, request);
     narrowed->limits.seconds -= fmin(TAIL_SHARE * scope->limits.seconds, MOST_TAIL);
     search_narrow(narrowed);
+    bool chooses_number = narrowed->micro_batches == 0 || may_add_micro_batches(narrowed);
+    bool is_by_policy = narrowed->searcher == SEARCHER_DQN && narrowed->kind == SPACE_SINGLE_STAGE;
+    narrowed->splits = is_by_policy && chooses_number ? primary : NULL;
     TRY(check_pinned_stages(cluster, scope, error));
     TRY(degrees_complete(&constraints->degrees, cluster, error));
     TRY(placement_find(placement, arena, primary, cluster, constraints->pins, constraints->pin_count, error));

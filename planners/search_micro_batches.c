@@ -11,10 +11,17 @@
 #include "planners/bounds/bound_pipelines.h"
 #include "planners/single_stage/single_stage_search.h"
 
+/* Lists the numbers of micro-batches to search one by one: the first alone where the policy chooses among
+ * them. */
+static int32_t list_numbers(int32_t numbers[MICRO_BATCHES_MOST_NUMBERS], const SearchContext *self) {
+    int32_t count = micro_batches_numbers(numbers, self->primary, self->micro_batches);
+    return self->scope->splits ? 1 : count;
+}
+
 AmStatus search_add_each_number(SearchResult *result, double *bound, SearchContext *self,
                                 const SearchScope *scope, const NumbersRound *round, AmError *error) {
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
-    int32_t count = micro_batches_numbers(numbers, self->primary, self->micro_batches);
+    int32_t count = list_numbers(numbers, self);
     bool has_plan = false, is_baseline = scope->searcher == SEARCHER_BASELINE, is_slower = false;
     AmError first = {0};
     *bound = INFINITY;
@@ -60,7 +67,7 @@ AmStatus search_micro_batches(SearchContext *self, AmError *error) {
     const SearchScope *scope = self->scope;
     SearchResult *result = self->result;
     int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
-    int32_t count = micro_batches_numbers(numbers, self->primary, self->micro_batches);
+    int32_t count = list_numbers(numbers, self);
     int64_t standard = search_evaluations_for(scope->searcher, ir_represented(self->primary->canonical));
     bool is_one = scope->searcher == SEARCHER_RANDOM && scope->limits.evaluations == 0;
     bool is_capped = (search_method_has_rounds(scope->searcher) || scope->searcher == SEARCHER_EXACT) &&

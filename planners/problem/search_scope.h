@@ -182,6 +182,8 @@ typedef struct SearchScope {
     bool finishes_later;  /* bound and memory of the ranks are left to plan_search_finish() */
     struct BoundAhead *bound_ahead; /* a place for a bound beside the search (search_bound.h); or NULL */
     KnownSteps known;
+    PlanContext *splits; /* SEARCHER_DQN chooses the number of micro-batches, from that of the context on: the
+                            module as read; or NULL */
     PlanContext *climbs; /* every round ends in a climb over single changes (plan_climb.h), in this module as
                             read; or NULL */
     const Placement *placement; /* the stages of the pinned scopes, in the module; NULL: none are pinned */

@@ -1,4 +1,5 @@
 /* The searcher dqn: a tree of plans by actions that the policy ranks, and the prices that correct estimates.
+ * Where memory is scarce the tree also has plans with more micro-batches.
  */
 #include "planners/single_stage/assignment_search.h"
 
@@ -9,7 +10,7 @@
 #include "planners/single_stage/assignment_policy.h"
 
 #define UNTRAINED             "untrained"
-#define MOST_NODES            4096
+#define MOST_NODES            16384
 #define MOST_WORSE            2 /* steps of the beginning that find no better plan */
 #define BEAM                  3 /* plans of a mesh that are expanded at each step of the beginning */
 #define UPDATES_PER_EXPANSION 2
@@ -19,6 +20,7 @@
 #define PRICES_PER_EXPANSION  2
 #define MOST_UNFIT            2 /* prices in a row without a plan that fits: missing memory weighs more */
 #define MOST_STRICTNESS       16
+#define MEMORY_BINDS          0.05 /* in the logarithm of seconds */
 #define LEARNING_RATE         1e-3
 #define MOST_STALE            15 /* prices in a row without a better plan: plans near priced ones have turns */
 #define PRICED_TEMPERATURE    0.03
@@ -55,6 +57,9 @@ struct AssignmentSearch {
     int32_t most_meshes, mesh_count;
     StageProblem *problems[SEARCH_MOST_MESHES]; /* in the order of the beginning */
     Assignments assignments[SEARCH_MOST_MESHES];
+    double unsplit_gains[SEARCH_MOST_MESHES]; /* log of the seconds of the unsplit plan with the least
+                                                 micro-batches, over those of the problem's */
+    bool wants_number, has_all_numbers;       /* of micro-batches */
     int32_t node_count, priced_count, expansions, familiar, repeats;
     double temperature;
     double strictness; /* factor of the addend for missing memory */
@@ -112,6 +117,12 @@ void assignment_search_close(AssignmentSearch *self) {
     free(self);
 }
 
+static bool is_over(const AssignmentSearch *self, int64_t until) {
+    const SingleStageSearch *stages = self->stages;
+    return self->is_exhausted || stages->budget.is_cut || single_stage_must_end(stages) ||
+           single_stage_evaluations(stages) >= until;
+}
+
 static bool is_known(const AssignmentSearch *self, int32_t mesh, const AxisPlan *axis_plan) {
     for (int32_t k = 0; k < self->node_count; k++)
         if (self->nodes[k].mesh == mesh && memcmp(&self->nodes[k].plan, axis_plan, sizeof *axis_plan) == 0)
@@ -137,7 +148,8 @@ static void correct(Node *node, const Node *priced) {
 }
 
 static double gain_of(const AssignmentSearch *self, const Node *node) {
-    return node->value.seconds_gain - self->strictness * assignment_missing(node->value.memory);
+    return self->unsplit_gains[node->mesh] + node->value.seconds_gain -
+           self->strictness * assignment_missing(node->value.memory);
 }
 
 static void add_node(AssignmentSearch *self, const Node *added) {
@@ -230,27 +242,64 @@ static AmStatus search_beam(AssignmentSearch *self, int32_t root, AmError *error
     return AM_OK;
 }
 
-/* Prices the unsplit plan, which costs the same on every mesh, and searches from it on each mesh. */
-static AmStatus begin_search(AssignmentSearch *self, AmError *error) {
+/* Prices the unsplit plan of a number of micro-batches, which costs the same on every mesh, and searches from
+ * it on each mesh. */
+static AmStatus begin_number(AssignmentSearch *self, StageProblem *const *problems, int32_t count,
+                             AmError *error) {
     SingleStageSearch *stages = self->stages;
     const AxisPlan nothing = {0};
-    if (!single_stage_cap(stages, stages->problems[0])) return AM_OK;
-    TRY(problem_price(stages->problems[0], &nothing, &self->unsplit, error));
-    self->has_fitting = self->unsplit.excess <= 0;
-    for (int32_t k = 0; k < self->most_meshes && !single_stage_must_end(stages); k++) {
-        self->problems[k] = stages->problems[k];
-        self->mesh_count++;
-        TRY(assignments_open(&self->assignments[k], self->problems[k], &self->unsplit, error));
+    PlanPrice unsplit;
+    if (!single_stage_cap(stages, problems[0])) return AM_OK;
+    TRY(problem_price(problems[0], &nothing, &unsplit, error));
+    if (self->mesh_count == 0) self->unsplit = unsplit;
+    self->has_fitting |= unsplit.excess <= 0;
+    for (int32_t n = 0; n < count && !single_stage_must_end(stages); n++) {
+        int32_t k = self->mesh_count++;
+        self->problems[k] = problems[n];
+        self->unsplit_gains[k] = log(fmax(self->unsplit.seconds, 1e-12) / fmax(unsplit.seconds, 1e-12));
+        TRY(assignments_open(&self->assignments[k], problems[n], &unsplit, error));
         const Assignments *assignments = &self->assignments[k];
         Node root = {.mesh = k, .parent = -1, .is_priced = true};
         TRY(assignment_estimate(&root.estimate, root.facts, assignments, &nothing, error));
         root.expected = root.estimate;
-        root.value = assignment_value(assignments, &self->unsplit);
+        root.value = assignment_value(assignments, &unsplit);
         add_node(self, &root);
         if (self->is_exhausted) return AM_OK;
         note_price(self, self->node_count - 1);
         TRY(search_beam(self, self->node_count - 1, error));
     }
+    return AM_OK;
+}
+
+/* Returns whether a plan of the largest number of micro-batches, priced or not, would be faster than all
+ * plans that fit, and does not fit. */
+static bool lacks_memory(const AssignmentSearch *self) {
+    double fitting = -INFINITY, unfitting = -INFINITY;
+    for (int32_t k = 0; k < self->node_count; k++) {
+        const Node *node = &self->nodes[k];
+        double gain = self->unsplit_gains[node->mesh] + node->value.seconds_gain;
+        bool is_largest =
+            self->problems[node->mesh]->context == self->problems[self->mesh_count - 1]->context;
+        if (node->value.memory <= 0) fitting = fmax(fitting, gain);
+        else if (is_largest) unfitting = fmax(unfitting, gain);
+    }
+    return unfitting > fitting + MEMORY_BINDS;
+}
+
+/* Takes the action of twice as many micro-batches: their plans join the tree. It is masked unless memory
+ * keeps faster plans away, since micro-batches cost time and save memory. */
+static AmStatus add_number(AssignmentSearch *self, AmError *error) {
+    SingleStageSearch *stages = self->stages;
+    int32_t first = stages->other_count, count;
+    TRY(single_stage_split(stages, self->problems[self->mesh_count - 1], &count, error));
+    self->has_all_numbers = count == 0;
+    return count > 0 ? begin_number(self, &stages->others[first], count, error) : AM_OK;
+}
+
+static AmStatus begin_search(AssignmentSearch *self, int64_t until, AmError *error) {
+    TRY(begin_number(self, self->stages->problems, self->most_meshes, error));
+    while (!self->has_all_numbers && lacks_memory(self) && !is_over(self, until))
+        TRY(add_number(self, error));
     return AM_OK;
 }
 
@@ -279,9 +328,11 @@ static void log_price(const AssignmentSearch *self, double gain) {
     double seconds = INFINITY;
     char line[256];
     if (!scope->request->callbacks.on_episode) return;
-    for (int32_t k = 0; k < stages->problem_count; k++)
-        if (stages->problems[k]->best.is_known)
-            seconds = fmin(seconds, stages->problems[k]->best.price.seconds);
+    for (int32_t k = 0; k < stages->problem_count + stages->other_count; k++) {
+        int32_t other = k - stages->problem_count;
+        const StageProblem *problem = other < 0 ? stages->problems[k] : stages->others[other];
+        if (problem->best.is_known) seconds = fmin(seconds, problem->best.price.seconds);
+    }
     snprintf(
         line, sizeof line,
         "{\"evaluations\":%lld,\"reward\":%.6g,\"best\":%.9g,\"epsilon\":%.4g,\"loss\":%.6g,\"episodes\":%d}",
@@ -309,6 +360,7 @@ static AmStatus price_node(AssignmentSearch *self, int32_t place, AmError *error
     if (!self->has_fitting && ++self->unfit >= MOST_UNFIT) { /* missing memory weighs more and more */
         self->strictness = fmin(2 * self->strictness, MOST_STRICTNESS);
         self->unfit = 0;
+        self->wants_number = true;
     }
     double gain = gain_of(self, node);
     bool is_best = true;
@@ -383,23 +435,36 @@ static AmStatus price_near(AssignmentSearch *self, AmError *error) {
     return expand_again(self, error);
 }
 
-static bool is_over(const AssignmentSearch *self, int64_t until) {
-    const SingleStageSearch *stages = self->stages;
-    return self->is_exhausted || stages->budget.is_cut || single_stage_must_end(stages) ||
-           single_stage_evaluations(stages) >= until;
+/* Returns the unpriced plan with the largest predicted gain and bonus, on the meshes from `first_mesh` on;
+ * -1: there is none. */
+static int32_t most_promising(const AssignmentSearch *self, int32_t first_mesh) {
+    int32_t best = -1;
+    for (int32_t k = 0; k < self->node_count; k++) {
+        const Node *node = &self->nodes[k];
+        if (node->is_priced || node->mesh < first_mesh) continue;
+        if (best < 0 || promise(self, node) > promise(self, &self->nodes[best])) best = k;
+    }
+    return best;
+}
+
+/* Adds a number of micro-batches and prices its most promising plan: other plans seem to fit, and do not. */
+static AmStatus price_number(AssignmentSearch *self, AmError *error) {
+    int32_t first_mesh = self->mesh_count;
+    self->wants_number = false;
+    TRY(add_number(self, error));
+    int32_t next = most_promising(self, first_mesh);
+    return next >= 0 ? price_node(self, next, error) : AM_OK;
 }
 
 AmStatus assignment_search_run(AssignmentSearch *self, int64_t until, AmError *error) {
     if (is_over(self, until)) return AM_OK;
-    if (self->mesh_count == 0) TRY(begin_search(self, error));
+    if (self->mesh_count == 0) TRY(begin_search(self, until, error));
     for (int32_t iteration = 0; !is_over(self, until); iteration++) {
-        /* The unpriced plan with the largest predicted gain and bonus. */
-        int32_t next = -1;
-        for (int32_t k = 0; k < self->node_count; k++) {
-            const Node *node = &self->nodes[k];
-            if (!node->is_priced && (next < 0 || promise(self, node) > promise(self, &self->nodes[next])))
-                next = k;
+        if (self->wants_number && !self->has_all_numbers) {
+            TRY(price_number(self, error));
+            continue;
         }
+        int32_t next = most_promising(self, 0);
         if (self->has_fitting && self->stale >= MOST_STALE && iteration % 2 == 0) {
             TRY(price_near(self, error));
         } else if (next < 0 || iteration % (PRICES_PER_EXPANSION + 1) == PRICES_PER_EXPANSION) {

@@ -311,8 +311,9 @@ static AmStatus run_policy(AssignmentSearch *policy, SingleStageSearch *self, in
     StageProblem *problem;
     AxisPlan axis_plan;
     TRY(assignment_search_run(policy, until, error));
-    bool has_plan = assignment_search_best(policy, &problem, &axis_plan);
-    return has_plan ? single_stage_add(self, problem, &axis_plan, PLAN_ORIGIN_POLICY, error) : AM_OK;
+    if (!assignment_search_best(policy, &problem, &axis_plan)) return AM_OK;
+    single_stage_take_number(self, problem);
+    return single_stage_add(self, problem, &axis_plan, PLAN_ORIGIN_POLICY, error);
 }
 
 /* The part of a round's evaluations that SEARCHER_AUTO gives to the policy, within limits. A policy's best

@@ -60,7 +60,8 @@ static AmStatus add_data_parallel(Sharers *sharers, SingleStageSearch *self, AmE
     const StageProblem *problem = self->baselines[BASELINE_DATA_PARALLEL].problem;
     bool is_there = plan && !isnan(self->result->baselines[BASELINE_DATA_PARALLEL].seconds);
     const char *reason;
-    if (!is_there || self->request->method.no_seeds || plan == sharers->of[0].plan) return AM_OK;
+    bool is_other = problem && problem->context != self->context; /* of another number of micro-batches */
+    if (!is_there || is_other || self->request->method.no_seeds || plan == sharers->of[0].plan) return AM_OK;
     Sharer *sharer = &sharers->of[sharers->count++];
     *sharer = (Sharer){.plan = plan, .fit = {.fits = true}, .problem = problem};
     return baseline_axis_plan(problem, BASELINE_DATA_PARALLEL, &sharer->axis_plan, &reason, error);

@@ -224,6 +224,7 @@ static bool may_bound(const SingleStageSearch *self, double start) {
     const SearchScope *scope = self->scope;
     bool is_wanted = search_method_takes_baselines(scope->searcher) && !scope->skip_bound;
     if (!is_wanted || self->result->interrupted) return false;
+    if (self->other_count > 0) return false; /* it would be that of one number of micro-batches */
     if (scope->limits.seconds == 0) return true;
     double now = clock_seconds(), plans = fmax((double)single_stage_evaluations(self), 1);
     double needed = BOUND_EVALUATIONS * self->problem_count * (now - start) / plans;

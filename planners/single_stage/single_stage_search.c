@@ -13,15 +13,67 @@
 #include "planners/single_stage/override_search.h"
 #include "planners/single_stage/single_stage_state.h"
 
-AmStatus single_stage_problem(StageProblem **problem, const SingleStageSearch *self, const Mesh *mesh,
-                              int64_t limit, AmError *error) {
+/* Creates a problem of the search in a context of its module. */
+static AmStatus make_problem(StageProblem **problem, const SingleStageSearch *self,
+                             const PlanContext *context, const Mesh *mesh, int64_t limit, AmError *error) {
     const SearchScope *scope = self->scope;
     const ProblemSettings settings = {.space = self->space,
                                       .constraints = scope->request->constraints,
                                       .budget = {.limit = limit, .stop = self->budget.stop},
                                       .watch = scope->request->callbacks.watch,
                                       .scratch = self->scratch};
-    return problem_create(problem, self->context, self->cluster, mesh, self->devices, &settings, error);
+    return problem_create(problem, context, self->cluster, mesh, self->devices, &settings, error);
+}
+
+AmStatus single_stage_problem(StageProblem **problem, const SingleStageSearch *self, const Mesh *mesh,
+                              int64_t limit, AmError *error) {
+    return make_problem(problem, self, self->context, mesh, limit, error);
+}
+
+static int32_t micro_batches_of(const PlanContext *context) {
+    return context->primary ? context->micro_batches : 1;
+}
+
+AmStatus single_stage_split(SingleStageSearch *self, const StageProblem *problem, int32_t *count,
+                            AmError *error) {
+    PlanContext *primary = self->scope->splits;
+    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS], number = 2 * micro_batches_of(problem->context);
+    bool is_there = false;
+    *count = 0;
+    if (!primary || self->other_count + 2 * self->problem_count > SEARCH_MOST_MESHES) return AM_OK;
+    for (int32_t k = micro_batches_numbers(numbers, primary, 0) - 1; k >= 0; k--)
+        is_there |= numbers[k] == number;
+    if (!is_there) return AM_OK;
+    MicroBatchSettings settings = search_micro_batching(self->request, number);
+    const PlanContext *context;
+    AmError refusal = {0};
+    settings.stop = &self->budget.stop;
+    AmStatus status = plan_context_for(&context, primary, &settings, &refusal);
+    if (status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;
+    TRY(am_pass_error(status, &refusal, error));
+    for (int32_t k = 0; k < self->problem_count; k++) {
+        StageProblem **other = &self->others[self->other_count];
+        status = make_problem(other, self, context, &self->problems[k]->mesh, self->budget.limit, &refusal);
+        if (status == AM_ERROR_INFEASIBLE) continue; /* a pin does not hold there */
+        TRY(am_pass_error(status, &refusal, error));
+        self->other_count++;
+        ++*count;
+    }
+    return AM_OK;
+}
+
+void single_stage_take_number(SingleStageSearch *self, const StageProblem *problem) {
+    StageProblem *all[SEARCH_MOST_MESHES];
+    int32_t count = 0;
+    if (problem->context == self->context) return;
+    for (int32_t k = 0; k < self->problem_count; k++) all[count++] = self->problems[k];
+    for (int32_t k = 0; k < self->other_count; k++) all[count++] = self->others[k];
+    self->context = problem->context;
+    self->problem_count = self->other_count = 0;
+    for (int32_t k = 0; k < count; k++) {
+        if (all[k]->context == self->context) self->problems[self->problem_count++] = all[k];
+        else self->others[self->other_count++] = all[k];
+    }
 }
 
 static AmStatus add_problem(SingleStageSearch *self, const Mesh *mesh, AmError *error) {
@@ -86,6 +138,7 @@ bool single_stage_must_end(const SingleStageSearch *self) {
 int64_t single_stage_evaluations(const SingleStageSearch *self) {
     int64_t total = self->budget.used;
     for (int32_t k = 0; k < self->problem_count; k++) total += self->problems[k]->budget.used;
+    for (int32_t k = 0; k < self->other_count; k++) total += self->others[k]->budget.used;
     return total;
 }
 
@@ -195,6 +248,7 @@ static AmStatus open_search(SingleStageSearch *self, AmError *error) {
 static void close_search(SingleStageSearch *self) {
     plan_climb_close(&self->climbs.climb);
     for (int32_t k = 0; k < self->problem_count; k++) problem_free(self->problems[k]);
+    for (int32_t k = 0; k < self->other_count; k++) problem_free(self->others[k]);
     scratch_free(self->scratch);
 }
 

@@ -56,7 +56,7 @@ typedef struct SingleStageBaseline {
 typedef struct SingleStageSearch {
     /* -- the request -- */
     Arena *arena;
-    const PlanContext *context;
+    const PlanContext *context; /* of the problems */
     const Cluster *cluster;
     const SearchScope *scope;
     const SearchRequest *request; /* of the scope */
@@ -67,6 +67,9 @@ typedef struct SingleStageSearch {
     /* -- the space -- */
     StageProblem *problems[SEARCH_MOST_MESHES];
     int32_t problem_count;
+    /* Problems of other numbers of micro-batches, which a policy opened (single_stage_split()). */
+    StageProblem *others[SEARCH_MOST_MESHES];
+    int32_t other_count;
     Scratch *scratch; /* of all problems */
     int32_t *devices; /* 0, 1, ... */
     /* -- the work -- */
@@ -85,6 +88,13 @@ const PlanRecomputation *single_stage_recomputation(const SingleStageSearch *sel
 /* Creates a problem of the search on a mesh of all devices, with at most `limit` evaluations. */
 AmStatus single_stage_problem(StageProblem **problem, const SingleStageSearch *self, const Mesh *mesh,
                               int64_t limit, AmError *error);
+/* Adds the problems of `problem`'s meshes with twice its micro-batches to the others; `*count` of them, 0
+ * where the batch cannot be split so, or where the scope fixes the number. */
+AmStatus single_stage_split(SingleStageSearch *self, const StageProblem *problem, int32_t *count,
+                            AmError *error);
+/* Makes the problems of this one's number of micro-batches those of the search, and the present ones others.
+ */
+void single_stage_take_number(SingleStageSearch *self, const StageProblem *problem);
 /* Makes a plan of an axis plan, not yet priced, in the search's arena. */
 AmStatus single_stage_plan(SingleStageSearch *self, const StageProblem *problem, const AxisPlan *axis_plan,
                            Plan **plan, AmError *error);
