@@ -1,14 +1,16 @@
 """A contest of one-stage searchers with equal evaluations, on modules and clusters that no policy was trained on.
 
-Problems are generated: the modules on random clusters (bench/bench_searchers.c says more). Every searcher has the same
-numbers of evaluations, or the same processor time, without baselines to start from and without polish; the last two
-start as the product does, from screened estimates and the baselines. A result is the step over the best step known of
-its problem (the best of all runs); where no plan fits it counts as LOST. Tables have geometric means over problems,
-with 95 % intervals by bootstrap. Without --ranker, one is trained: the same network on the same problems by a
-regression on the teacher's plans, without reinforcement (agent train-search --supervised).
+Problems are generated: the modules on random clusters (bench/policy/bench_searchers.c says more). Every searcher has
+the same numbers of evaluations, or the same processor time, without baselines to start from and without polish; the
+last two start as the product does, from screened estimates and the baselines. A result is the step over the best step
+known of its problem (the best of all runs); where no plan fits it counts as LOST. Tables have geometric means over
+problems, with 95 % intervals by bootstrap. The trained policy is the shipped one, a regression on the teacher's plans.
+Without --other, a second one is trained: the same network on the same problems by episodes, with reinforcement.
 
     ninja -C build automap bench_searchers processor_clock
     python3 bench/searchers.py --results /tmp/runs.jsonl --write bench/README.md   # runs that are there are kept
+
+--searchers limits the runs: those without a policy need no repetition after a training.
 """
 
 import argparse
@@ -27,11 +29,11 @@ MODELS = "vgg_tiny,gpt2_tiny,t5_tiny"
 TRAINING = ["bert", "llama", "vit", "resnet", "unet", "moe", "moe_sorted", "lstm", "mlp", "flax", "fused", "adamw",
             "adafactor"]
 TRAINING = [name if name == "mlp" else name + "_tiny" for name in TRAINING + ["dropout", "lion"]]  # docs/planning.md
-TRAINED, UNTRAINED, RANKER, FULL = "dqn, trained", "dqn, untrained", "supervised ranker", "full default search"
-SEARCHERS = [TRAINED, UNTRAINED, RANKER, "anneal", "greedy", "random", "exact"]
+TRAINED, UNTRAINED, OTHER, FULL = "dqn, trained", "dqn, untrained", "dqn, trained by episodes", "full default search"
+SEARCHERS = [TRAINED, UNTRAINED, OTHER, "anneal", "greedy", "random", "exact"]
 AUTO = "auto, screening and baselines first"
 SEARCHERS += ["anneal, screening and baselines first", AUTO]
-ZERO_SHOT = {name: f"zero-shot, {name}" for name in ("trained", "untrained", "supervised")}
+ZERO_SHOT = {name: f"zero-shot, {name}" for name in ("trained", "untrained", "trained by episodes")}
 CLOCK = os.path.join(SOURCE, "build", "libprocessor_clock.so")
 LOST = 10.0
 RESAMPLES = 2000
@@ -49,15 +51,14 @@ def model_path(name):
     return os.path.join("datasets", "models", name, "model.hlo.pb")
 
 
-def train_ranker(path):
-    words = [os.path.join(SOURCE, "build", "automap"), "agent", "train-search", "--supervised", "--problems", "800",
-             "-o", path]
+def train_other(path):
+    words = [os.path.join(SOURCE, "build", "automap"), "agent", "train-search", "--problems", "800", "-o", path]
     subprocess.run([*words, *map(model_path, TRAINING)], check=True, cwd=SOURCE)
 
 
-def run(arguments, models, problem, budgets):
-    words = [arguments.binary, str(arguments.seed), str(problem), "1", ",".join(budgets), "all",
-             arguments.policy, arguments.ranker]
+def run(arguments, models, problem, budgets, searchers):
+    words = [arguments.binary, str(arguments.seed), str(problem), "1", ",".join(budgets), ";".join(searchers),
+             arguments.policy, arguments.other]
     clock = {**os.environ, "LD_PRELOAD": CLOCK} if os.path.exists(CLOCK) else None  # else limits are by the wall clock
     done = subprocess.run([*words, *models], capture_output=True, text=True, cwd=SOURCE, env=clock)
     if done.returncode != 0:
@@ -116,6 +117,18 @@ def tables(runs):
     return text
 
 
+def missing(arguments, problem, known):
+    """Pairs of a searcher and a budget that have no run of the problem yet."""
+    pairs = []
+    for searcher in arguments.searchers.split(";"):
+        zero_shot = searcher in ZERO_SHOT.values()
+        budgets = ["zero-shot"] if zero_shot else [b for b in arguments.budgets.split(",") if b != "full"]
+        pairs += [(searcher, budget) for budget in budgets]
+    if "full" in arguments.budgets.split(","):
+        pairs.append((FULL, "full"))
+    return [(searcher, budget) for searcher, budget in pairs if (searcher, problem, budget) not in known]
+
+
 def read_runs(path):
     """The runs of a file of JSON lines; none without the file."""
     if not os.path.exists(path):
@@ -128,9 +141,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default=os.path.join(SOURCE, "build", "bench_searchers"))
     parser.add_argument("--policy", default="built-in", help="file of the trained policy")
-    parser.add_argument("--ranker",
-                        help="file of the supervised ranker, trained if there is none (default: "
-                             "build/ranker.safetensors)")
+    parser.add_argument("--other", default=os.path.join(SOURCE, "build", "episodes.safetensors"),
+                        help="file of the policy trained by episodes, which is trained if there is none")
+    parser.add_argument("--searchers", default=";".join([*ZERO_SHOT.values(), *SEARCHERS]),
+                        help="names between semicolons")
     parser.add_argument("--models", default=MODELS)
     parser.add_argument("--budgets", default="20,50,150,0.5s,full",
                         help="evaluations, seconds, and full: the default search")
@@ -142,21 +156,20 @@ def main():
     parser.add_argument("--write", help="document whose marked section gets the tables")
     arguments = parser.parse_args()
     runs = read_runs(arguments.results)
-    known = {(r["problem"], r["budget"]) for r in runs}
+    known = {(r["searcher"], r["problem"], r["budget"]) for r in runs}
     models = [model_path(name) for name in arguments.models.split(",")]
-    arguments.ranker = arguments.ranker or os.path.join(SOURCE, "build", "ranker.safetensors")
-    if not os.path.exists(arguments.ranker):
-        train_ranker(arguments.ranker)
+    if not os.path.exists(arguments.other):
+        train_other(arguments.other)
     wanted = []
     for problem in range(arguments.first, arguments.first + arguments.problems):
-        budgets = [budget for budget in arguments.budgets.split(",") if (problem, budget) not in known]
-        if budgets:
-            wanted.append((problem, budgets))
+        left = missing(arguments, problem, known)
+        if left:
+            wanted.append((problem, list(dict.fromkeys(b for _, b in left)), list(dict.fromkeys(s for s, _ in left))))
     with open(arguments.results, "a") as results, concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        work = [pool.submit(run, arguments, models, problem, budgets) for problem, budgets in wanted]
+        work = [pool.submit(run, arguments, models, *one) for one in wanted]
         for done in concurrent.futures.as_completed(work):
-            found = [r for r in done.result() if (r["problem"], r["budget"]) not in known]
-            known |= {(r["problem"], r["budget"]) for r in found}
+            found = [r for r in done.result() if (r["searcher"], r["problem"], r["budget"]) not in known]
+            known |= {(r["searcher"], r["problem"], r["budget"]) for r in found}
             runs += found
             for line in found:
                 print(json.dumps(line), file=results, flush=True)

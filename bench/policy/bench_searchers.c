@@ -1,14 +1,14 @@
 /* Runs of one-stage searchers on generated problems, for bench/searchers.py.
  *
- *   bench_searchers SEED FIRST COUNT BUDGETS SEARCHERS POLICY RANKER MODEL...      from the source folder
+ *   bench_searchers SEED FIRST COUNT BUDGETS SEARCHERS POLICY OTHER MODEL...      from the source folder
  *
  * Problems FIRST .. FIRST + COUNT - 1 are the given modules on random clusters with random meshes
  * (assignment_problems.h), under SEED, which no training may have. Each run is a line of JSON: searcher,
  * problem, budget, step in seconds (null: no plan fits), evaluations, processor seconds. All searchers have
  * equal evaluations, or with a budget such as 0.2s equal time and at most 500 evaluations a second, without
  * baselines, screening and polish unless the name has them. SEARCHERS: "all", or names between semicolons.
- * POLICY: a file, or "built-in". RANKER: a policy of train-search --supervised, or "none". "zero-shot" prices
- * ten plans of a beam without learning.
+ * POLICY: a file, or "built-in". OTHER: a policy of train-search without --supervised, or "none". "zero-shot"
+ * prices ten plans of a beam without learning.
  */
 #include <math.h>
 #include <stdio.h>
@@ -25,9 +25,9 @@
 enum { MOST_MODELS = 16, MOST_BUDGETS = 8, EVALUATIONS_PER_SECOND = 500 };
 #define FULL "full default search"
 
-typedef enum PolicyKind { TRAINED, UNTRAINED, RANKER, POLICY_KINDS } PolicyKind;
+typedef enum PolicyKind { TRAINED, UNTRAINED, BY_EPISODES, POLICY_KINDS } PolicyKind;
 static const char *const zero_shots[POLICY_KINDS] = {"zero-shot, trained", "zero-shot, untrained",
-                                                     "zero-shot, supervised"};
+                                                     "zero-shot, trained by episodes"};
 
 static const struct {
     const char *name;
@@ -36,7 +36,7 @@ static const struct {
     bool starts_as_product;
 } contestants[] = {{"dqn, trained", SEARCHER_DQN, TRAINED, false},
                    {"dqn, untrained", SEARCHER_DQN, UNTRAINED, false},
-                   {"supervised ranker", SEARCHER_DQN, RANKER, false},
+                   {"dqn, trained by episodes", SEARCHER_DQN, BY_EPISODES, false},
                    {"anneal", SEARCHER_ANNEAL, TRAINED, false},
                    {"greedy", SEARCHER_GREEDY, TRAINED, false},
                    {"random", SEARCHER_RANDOM, TRAINED, false},
@@ -59,7 +59,7 @@ typedef struct Bench {
     bool is_full; /* the default search, too */
     uint64_t seed;
     const char *searchers;              /* names between semicolons; NULL: all */
-    const char *policies[POLICY_KINDS]; /* NULL: the built-in one; no ranker */
+    const char *policies[POLICY_KINDS]; /* NULL: the built-in one; no other */
     bool has_policy[POLICY_KINDS];
 } Bench;
 
@@ -160,7 +160,7 @@ static void check_policies(Bench *self) {
     for (int32_t k = 0; k < POLICY_KINDS; k++) {
         request.method.policy = self->policies[k];
         if (assignment_search_check(&scope, &error) != AM_OK) bench_fail("bench_searchers", &error);
-        self->has_policy[k] = k != RANKER || self->policies[k];
+        self->has_policy[k] = k != BY_EPISODES || self->policies[k];
     }
 }
 
@@ -182,7 +182,7 @@ int main(int count, char **words) {
     static Bench self;
     AmError error = {0};
     if (count <= FIRST_MODEL || count - FIRST_MODEL > MOST_MODELS) {
-        fprintf(stderr, "usage: bench_searchers SEED FIRST COUNT BUDGETS SEARCHERS POLICY RANKER MODEL...\n");
+        fprintf(stderr, "usage: bench_searchers SEED FIRST COUNT BUDGETS SEARCHERS POLICY OTHER MODEL...\n");
         return 2;
     }
     self.seed = strtoull(words[1], NULL, 10);
@@ -191,7 +191,7 @@ int main(int count, char **words) {
     self.searchers = strcmp(words[5], "all") == 0 ? NULL : words[5];
     self.policies[TRAINED] = strcmp(words[6], "built-in") == 0 ? NULL : words[6];
     self.policies[UNTRAINED] = "untrained";
-    self.policies[RANKER] = strcmp(words[7], "none") == 0 ? NULL : words[7];
+    self.policies[BY_EPISODES] = strcmp(words[7], "none") == 0 ? NULL : words[7];
     for (int32_t k = FIRST_MODEL; k < count; k++, self.module_count++) {
         PlanContext **context = &self.contexts[self.module_count];
         if (plan_context_read(context, words[k], NULL, &error) != AM_OK ||
