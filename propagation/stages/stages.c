@@ -9,9 +9,12 @@
  *   - invariant ones are on the stages that read them: sent once, not in every iteration;
  *   - others are on the stages that compute their next value.
  * A conditional is computed as one operator, with its branches. Needs only grow, so that the passes
- * end; nested loops take several passes, other modules two.
+ * end; nested loops take several passes, other modules two. A pass after the first leaves out instructions
+ * whose stages stayed.
  */
 #include "propagation/stages/stages.h"
+
+#include <string.h>
 
 typedef struct Spreader {
     const PlanContext *context;
@@ -20,7 +23,8 @@ typedef struct Spreader {
     const SplitOptions *split_options;
     const StageSeeds *seeds;
     StageMap *map;
-    StageSet *on; /* [planned loop]: stages that it is on */
+    StageSet *on;   /* [planned loop]: stages that it is on */
+    bool *is_stale; /* [instruction]: it is on new stages since it was spread last */
     bool changed;
     bool places_loops; /* the readers of a loop that is on no stage place it */
 } Spreader;
@@ -39,6 +43,13 @@ static void add_stages(Spreader *self, StageSet *set, StageSet more) {
     self->changed = true;
 }
 
+/* Adds stages to instruction i's set of `sets`: those that hold it, or those that need it. */
+static void add_to(Spreader *self, StageSet *sets, int32_t i, StageSet more) {
+    if ((sets[i] | more) == sets[i]) return;
+    sets[i] |= more;
+    self->is_stale[i] = self->changed = true;
+}
+
 int32_t stages_repeated(const PlanContext *context, int32_t i) {
     if (context->primary || !context->roles->repeats) return -1;
     int32_t forward = context->roles->repeats[i];
@@ -55,10 +66,10 @@ int32_t stages_stand_in(const PlanContext *context, const StageMap *map, int32_t
 static void need(Spreader *self, int32_t i, StageSet where) {
     int32_t forward = self->seeds->held[i] ? stages_repeated(self->context, i) : -1;
     if (forward >= 0) {
-        add_stages(self, &self->map->needed[forward], where & ~self->seeds->held[i]);
+        add_to(self, self->map->needed, forward, where & ~self->seeds->held[i]);
         where &= self->seeds->held[i];
     }
-    add_stages(self, &self->map->needed[i], where);
+    add_to(self, self->map->needed, i, where);
 }
 
 /* Returns the stages on which an instruction without a seed is computed. */
@@ -92,7 +103,7 @@ static void spread_loop(Spreader *self, const PlannedLoop *loop) {
     int32_t number = (int32_t)(loop - self->rules->loops);
     StageMap *map = self->map;
     StageSet on = self->on[number];
-    add_stages(self, &map->held[loop->instruction], on);
+    add_to(self, map->held, loop->instruction, on);
     need(self, self->rules->alias[self->module->computations[loop->condition].root], on);
     for (int32_t k = 0; k < loop->leaf_count; k++) {
         const LoopLeaf *leaf = &loop->leaves[k];
@@ -103,7 +114,7 @@ static void spread_loop(Spreader *self, const PlannedLoop *loop) {
         need(self, leaf->initial, *carried);
         if (!leaf->is_invariant) need(self, leaf->next, *carried);
         for (int32_t r = 0; r < 3; r++)
-            if (readers[r] >= 0) add_stages(self, &map->held[readers[r]], *carried);
+            if (readers[r] >= 0) add_to(self, map->held, readers[r], *carried);
     }
 }
 
@@ -127,7 +138,7 @@ static void spread_instruction(Spreader *self, int32_t i, StageSet everywhere) {
     if (!is_held_elsewhere) map->held[i] = seed ? seed : choose(self, i);
     for (int32_t r = 0; conditional && r < conditional->result_count; r++)
         if (conditional->afterwards[r] >= 0)
-            add_stages(self, &map->held[conditional->afterwards[r]], map->held[i]);
+            add_to(self, map->held, conditional->afterwards[r], map->held[i]);
     StageSet where = is_held_elsewhere ? map->needed[i] : map->held[i];
     for (int32_t k = self->split_options->first_operand[i]; k < self->split_options->first_operand[i + 1];
          k++)
@@ -139,7 +150,11 @@ static void spread_computation(Spreader *self, int32_t c) {
     int32_t number = self->rules->region_of[c];
     bool is_condition = number >= 0 && self->rules->loops[number].condition == c;
     for (int32_t i = body->first + body->count - 1; i >= body->first; i--) {
-        if (!self->split_options->live[i]) continue;
+        /* a loop and a conditional have other values' needs, a condition the stages of its loop */
+        bool is_stale = self->is_stale[i] || is_condition || self->rules->loop_of[i] >= 0 ||
+                        self->rules->conditional_of[i] >= 0;
+        if (!is_stale || !self->split_options->live[i]) continue;
+        self->is_stale[i] = false;
         spread_instruction(self, i, is_condition ? self->on[number] : 0);
         if (number < 0 || is_condition) continue;
         add_stages(self, &self->on[number], self->map->held[i]);
@@ -202,8 +217,10 @@ AmStatus stages_spread(StageMap **result, Arena *arena, const PlanContext *conte
                      .split_options = context->split_options,
                      .seeds = seeds,
                      .map = map,
-                     .on = ARENA_ARRAY(arena, StageSet, rules->loop_count + 1)};
+                     .on = ARENA_ARRAY(arena, StageSet, rules->loop_count + 1),
+                     .is_stale = ARENA_ARRAY(arena, bool, rules->count + 1)};
     if (arena->failed) return am_fail_memory(error, (int64_t)rules->count * 16);
+    memset(self.is_stale, true, (size_t)rules->count);
     for (int32_t k = 0; k < rules->loop_count; k++) {
         map->carried[k] = ARENA_ARRAY(arena, StageSet, rules->loops[k].leaf_count + 1);
         if (!map->carried[k]) return am_fail_memory(error, rules->loops[k].leaf_count);
