@@ -116,6 +116,8 @@ static ArenaBlock *take_cached(int32_t class, size_t capacity) {
     while (*place && ((*place)->capacity < capacity || (*place)->capacity / 2 > capacity))
         place = &(*place)->older;
     ArenaBlock *block = unlist(place);
+    /* a larger block, rather than return one to the system and map another */
+    for (int32_t from = class + 1; !block && from <= CLASS_LARGEST; from++) block = unlist(&free_lists[from]);
     for (int32_t from = CLASS_LARGER; !block && from >= 0 && !has_room(capacity);) {
         ArenaBlock *cached = unlist(&free_lists[from]);
         if (!cached) {
