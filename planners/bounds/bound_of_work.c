@@ -22,18 +22,23 @@ static AmStatus whole_seconds(double **seconds, int32_t *count, Arena *arena, co
     const Mesh alone = {.axis_count = 1, .axes = {{.name = "data", .size = 1}}, .device_count = 1};
     const ClusterDeviceType *type = cluster_device_type(cluster, device);
     ShardingGraph *graph = NULL;
+    Arena scratch = {0};
+    AmStatus status = AM_OK;
     bool all_rise = is_rising(&type->memory);
     for (int32_t t = 0; t < DTYPE_COUNT; t++)
         all_rise = all_rise && is_rising(&type->dot[t]) && is_rising(&type->convolution[t]);
     *seconds = NULL;
-    if (all_rise) TRY(sharding_graph_create(&graph, arena, primary, &alone, cluster, &device, error));
-    if (!graph) return AM_OK;
+    if (all_rise)
+        TRY_OR_FAIL(sharding_graph_create(&graph, &scratch, primary, &alone, cluster, &device, error));
+    if (!graph) goto fail;
     *count = graph->node_count;
     *seconds = ARENA_ARRAY(arena, double, graph->node_count + 1);
-    if (!*seconds) return am_fail_memory(error, graph->node_count);
+    if (!*seconds) TRY_OR_FAIL(am_fail_memory(error, graph->node_count));
     for (int32_t n = 0; n < graph->node_count; n++)
         (*seconds)[n] = graph->nodes[n].seconds ? bound_least_seconds(&graph->nodes[n]) : 0;
-    return AM_OK;
+fail:
+    arena_free(&scratch);
+    return status;
 }
 
 /* The work of all types, whose weights are chosen. */

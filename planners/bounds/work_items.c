@@ -21,7 +21,8 @@ enum { LONGEST_SPAN = 8 };
 
 typedef struct WorkFinder {
     BoundWork *work;
-    Arena *arena;
+    Arena *arena;  /* of `work` */
+    Arena scratch; /* of the tables below and the graph, which is many times larger than the items */
     const IrModule *module;
     const Rules *rules;
     const SplitOptions *split_options;
@@ -113,9 +114,9 @@ static int32_t weight_read(const WorkFinder *self, int32_t i, int32_t k) {
 static AmStatus find_groups(WorkFinder *self, AmError *error) {
     BoundWork *work = self->work;
     int32_t count = self->rules->entry_count, parameters = self->roles->parameter_count;
-    int32_t *readers = ARENA_ARRAY(self->arena, int32_t, parameters + 1);
-    self->group_of = ARENA_ARRAY(self->arena, int32_t, parameters + 1);
-    if (self->arena->failed) return am_fail_memory(error, parameters);
+    int32_t *readers = ARENA_ARRAY(&self->scratch, int32_t, parameters + 1);
+    self->group_of = ARENA_ARRAY(&self->scratch, int32_t, parameters + 1);
+    if (self->scratch.failed) return am_fail_memory(error, parameters);
     for (int32_t i = 0; i < count; i++) {
         bool is_again = is_backward(self, i) || is_recomputed(self, i);
         if (!is_product(self, i) || !self->split_options->live[i] || is_again) continue;
@@ -297,7 +298,7 @@ static int32_t first_place_of(const WorkFinder *self, const int32_t *first_use, 
 /* Gives gradients that are in no group, such as that of a bias, their first possible place. */
 static AmStatus place_sums(WorkFinder *self, AmError *error) {
     int32_t count = self->rules->entry_count, parameters = self->roles->parameter_count;
-    int32_t *first_use = ARENA_ARRAY(self->arena, int32_t, parameters + 1);
+    int32_t *first_use = ARENA_ARRAY(&self->scratch, int32_t, parameters + 1);
     if (!first_use) return am_fail_memory(error, parameters);
     for (int32_t p = 0; p < parameters; p++) first_use[p] = NEVER;
     for (int32_t i = 0; i < count; i++) {
@@ -321,9 +322,9 @@ static AmStatus place_sums(WorkFinder *self, AmError *error) {
  * readers may be kept on another stage. */
 static AmStatus find_kept_bytes(WorkFinder *self, const ShardingGraph *graph, AmError *error) {
     BoundWork *work = self->work;
-    double *bytes = ARENA_ARRAY(self->arena, double, 2 * work->group_count + 1);
-    bool *is_shared = ARENA_ARRAY(self->arena, bool, work->group_count + 1);
-    if (self->arena->failed) return am_fail_memory(error, work->group_count);
+    double *bytes = ARENA_ARRAY(&self->scratch, double, 2 * work->group_count + 1);
+    bool *is_shared = ARENA_ARRAY(&self->scratch, bool, work->group_count + 1);
+    if (self->scratch.failed) return am_fail_memory(error, work->group_count);
     for (int32_t i = 0; i < self->rules->entry_count; i++)
         for (int32_t k = 0; k < split_options_operand_count(self->split_options, i); k++) {
             int32_t p = self->parameter_of[split_options_operand(self->split_options, i, k)];
@@ -372,46 +373,57 @@ static void find_items(WorkFinder *self, const ShardingGraph *graph) {
     add_items(self, graph, false);
 }
 
+/* Allocates the tables, and finds the parameters and the classes of the batch. */
+static AmStatus open_finder(WorkFinder *self, const PlanContext *primary, AmError *error) {
+    Arena *scratch = &self->scratch;
+    int32_t count = primary->rules->count;
+    self->module = primary->canonical;
+    self->rules = primary->rules;
+    self->split_options = primary->split_options;
+    self->roles = primary->roles;
+    self->is_batch = ARENA_ARRAY(scratch, bool, primary->classes->count + 1);
+    self->weight = ARENA_ARRAY(scratch, int32_t, count + 1);
+    self->parameter_of = ARENA_ARRAY(scratch, int32_t, count + 1);
+    self->place = ARENA_ARRAY(scratch, int32_t, count + 1);
+    self->path_flops = ARENA_ARRAY(scratch, double, count + 1);
+    self->path_operand = ARENA_ARRAY(scratch, int32_t, count + 1);
+    self->after = ARENA_ARRAY(scratch, int32_t, count + 1);
+    self->until = ARENA_ARRAY(scratch, int32_t, count + 1);
+    self->has_gradients = ARENA_ARRAY(scratch, bool, count + 1);
+    self->last_place = ARENA_ARRAY(scratch, int32_t, count + 1);
+    self->item_of = ARENA_ARRAY(scratch, int32_t, count + 1);
+    self->first_place = ARENA_ARRAY(scratch, int32_t, count + 1);
+    if (scratch->failed) return am_fail_memory(error, count);
+    for (int32_t i = 0; i < count; i++) self->parameter_of[i] = self->item_of[i] = -1;
+    for (int32_t p = 0; p < primary->roles->parameter_count; p++) {
+        const IrParameter *parameter = &primary->roles->parameters[p];
+        self->parameter_of[parameter->instruction] = p;
+        if (parameter->role != IR_ROLE_DATA) continue;
+        int32_t class = classes_of(primary->classes, primary->rules, parameter->instruction, 0);
+        if (class >= 0) self->is_batch[class] = true; /* of the first dimension */
+    }
+    return AM_OK;
+}
+
 AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanContext *primary,
                          const Cluster *cluster, int32_t device, AmError *error) {
     const Mesh alone = {.axis_count = 1, .axes = {{.name = "data", .size = 1}}, .device_count = 1};
-    int32_t count = primary->rules->count;
+    WorkFinder self = {.work = work, .arena = arena};
     ShardingGraph *graph;
+    AmStatus status;
     *work = (BoundWork){0};
-    TRY(sharding_graph_create(&graph, arena, primary, &alone, cluster, &device, error));
+    TRY_OR_FAIL(sharding_graph_create(&graph, &self.scratch, primary, &alone, cluster, &device, error));
     *known = graph != NULL;
-    if (!graph) return AM_OK;
-    WorkFinder self = {.work = work,
-                       .arena = arena,
-                       .module = primary->canonical,
-                       .rules = primary->rules,
-                       .split_options = primary->split_options,
-                       .roles = primary->roles,
-                       .is_batch = ARENA_ARRAY(arena, bool, primary->classes->count + 1),
-                       .weight = ARENA_ARRAY(arena, int32_t, count + 1),
-                       .parameter_of = ARENA_ARRAY(arena, int32_t, count + 1),
-                       .place = ARENA_ARRAY(arena, int32_t, count + 1),
-                       .path_flops = ARENA_ARRAY(arena, double, count + 1),
-                       .path_operand = ARENA_ARRAY(arena, int32_t, count + 1),
-                       .after = ARENA_ARRAY(arena, int32_t, count + 1),
-                       .until = ARENA_ARRAY(arena, int32_t, count + 1),
-                       .has_gradients = ARENA_ARRAY(arena, bool, count + 1),
-                       .last_place = ARENA_ARRAY(arena, int32_t, count + 1),
-                       .item_of = ARENA_ARRAY(arena, int32_t, count + 1),
-                       .first_place = ARENA_ARRAY(arena, int32_t, count + 1)};
-    if (arena->failed) return am_fail_memory(error, count);
-    for (int32_t i = 0; i < count; i++) self.parameter_of[i] = self.item_of[i] = -1;
-    for (int32_t p = 0; p < primary->roles->parameter_count; p++) {
-        const IrParameter *parameter = &primary->roles->parameters[p];
-        self.parameter_of[parameter->instruction] = p;
-        if (parameter->role != IR_ROLE_DATA) continue;
-        int32_t class = classes_of(primary->classes, primary->rules, parameter->instruction, 0);
-        if (class >= 0) self.is_batch[class] = true; /* of the first dimension */
-    }
+    if (!graph) goto fail;
+    TRY_OR_FAIL(open_finder(&self, primary, error));
     find_weights(&self);
-    TRY(find_groups(&self, error));
+    TRY_OR_FAIL(find_groups(&self, error));
     find_items(&self, graph);
-    TRY(find_kept_bytes(&self, graph, error));
-    TRY(place_sums(&self, error));
-    return arena->failed ? am_fail_memory(error, count) : bound_work_find_borders(work, error);
+    if (arena->failed) TRY_OR_FAIL(am_fail_memory(error, work->item_count));
+    TRY_OR_FAIL(find_kept_bytes(&self, graph, error));
+    TRY_OR_FAIL(place_sums(&self, error));
+    status = bound_work_find_borders(work, error);
+fail:
+    arena_free(&self.scratch);
+    return status;
 }
