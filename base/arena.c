@@ -1,5 +1,6 @@
 /* Arena: blocks, newest first, each twice the size of the previous one up to 4 MiB; a larger request gets a
- * block of its own size.
+ * block of its own size. Where a request does not fit into the newest block, but leaves less of another one,
+ * that one is put beside, and the rest of the newest is not lost.
  *
  * Blocks come zeroed from calloc or mmap, so that fresh memory costs nothing until it is touched. Released
  * memory is kept and zeroed again on allocation, just before it is written, so that every
@@ -32,8 +33,10 @@ static const size_t LARGEST_REQUEST = (size_t)1 << 46;
 
 typedef struct ArenaBlock {
     struct ArenaBlock *older;
+    struct ArenaBlock *beside; /* newest first: of one request each, taken while this one was the newest */
     size_t capacity, used;
     size_t touched; /* memory after it was never allocated and is zero */
+    size_t before;  /* bytes that the arena had handed out when it took the block */
     _Alignas(16) unsigned char data[];
 } ArenaBlock;
 
@@ -233,7 +236,8 @@ static void *allocate(Arena *arena, size_t bytes, bool zeroed) {
     size_t rounded = round_up(bytes ? bytes : 1);
     if (arena->limit && (rounded > arena->limit || arena->used > arena->limit - rounded)) return fail(arena);
     ArenaBlock *block = arena->blocks;
-    if (!block || block->capacity - block->used < rounded) {
+    size_t room = block ? block->capacity - block->used : 0;
+    if (!block || room < rounded) {
         size_t capacity = block && FIRST_BLOCK ? block->capacity * 2 : FIRST_BLOCK;
         if (capacity > LARGEST_BLOCK) capacity = LARGEST_BLOCK;
         if (capacity < rounded) capacity = rounded;
@@ -245,8 +249,11 @@ static void *allocate(Arena *arena, size_t bytes, bool zeroed) {
                 return fail(arena);
             }
         }
-        block->older = arena->blocks;
-        arena->blocks = block;
+        /* the block with more room serves the next requests */
+        ArenaBlock **list = block->capacity - rounded < room ? &arena->blocks->beside : &arena->blocks;
+        block->before = arena->used;
+        block->older = *list;
+        *list = block;
     }
     arena->used += rounded;
     return hand_out(block, rounded, zeroed);
@@ -319,32 +326,53 @@ ArenaMark arena_mark(const Arena *arena) {
     return (ArenaMark){arena->blocks, arena->blocks ? arena->blocks->used : 0, arena->used};
 }
 
-/* Small blocks are kept for the next round: a search releases its scratch memory hundreds of times. */
+/* Keeps a small block for the next round, as a search releases its scratch memory hundreds of times, and
+ * releases others. */
+static void keep_or_release(Arena *arena, ArenaBlock *block) {
+    if (is_mapped(block->capacity)) {
+        block_release(block);
+        return;
+    }
+    block->used = 0;
+    block->older = arena->spare;
+    arena->spare = block;
+}
+
+/* Releases the blocks beside one that were taken after the arena had handed out so many bytes. */
+static void release_beside(Arena *arena, ArenaBlock *block, size_t used) {
+    while (block->beside && block->beside->before >= used) {
+        ArenaBlock *newest = block->beside;
+        block->beside = newest->older;
+        keep_or_release(arena, newest);
+    }
+}
+
 void arena_release(Arena *arena, ArenaMark mark) {
     while (arena->blocks != mark.block) {
         ArenaBlock *block = arena->blocks;
         arena->blocks = block->older;
-        if (is_mapped(block->capacity)) {
-            block_release(block);
-            continue;
-        }
-        block->used = 0;
-        block->older = arena->spare;
-        arena->spare = block;
+        release_beside(arena, block, 0);
+        keep_or_release(arena, block);
     }
+    if (mark.block) release_beside(arena, mark.block, mark.used);
     if (mark.block) mark.block->used = mark.block_used;
     arena->used = mark.used;
 }
 
-void arena_free(Arena *arena) {
-    for (int list = 0; list < 2; list++) {
-        ArenaBlock *block = list ? arena->spare : arena->blocks;
-        while (block) {
-            ArenaBlock *older = block->older;
-            block_release(block);
-            block = older;
+static void free_list(ArenaBlock *block) {
+    for (ArenaBlock *older; block; block = older) {
+        older = block->older;
+        for (ArenaBlock *beside; (beside = block->beside);) {
+            block->beside = beside->older;
+            block_release(beside);
         }
+        block_release(block);
     }
+}
+
+void arena_free(Arena *arena) {
+    free_list(arena->blocks);
+    free_list(arena->spare);
     *arena = (Arena){.limit = arena->limit};
 }
 

@@ -56,6 +56,29 @@ static void freed_blocks_come_back_zeroed(void **state) {
     }
 }
 
+/* A block in which less is left than in the newest one is put beside. The newest one serves further requests,
+ * and a release frees what was put beside since the mark. */
+static void rests_of_blocks_are_used(void **state) {
+    (void)state;
+    enum { SMALL = 100, LARGE = 5 << 20 };
+    Arena arena = {0};
+    char *first = arena_alloc(&arena, SMALL), *kept = arena_alloc(&arena, LARGE);
+    assert_ptr_equal(arena_alloc(&arena, SMALL), first + 112);
+    memset(kept, 3, LARGE);
+    for (int round = 0; round < 2; round++) {
+        ArenaMark mark = arena_mark(&arena);
+        size_t used = arena.used;
+        char *again = arena_alloc(&arena, LARGE);
+        for (int i = 0; i < LARGE; i++) assert_int_equal(again[i], 0);
+        memset(again, 1, LARGE);
+        assert_ptr_equal(arena_alloc(&arena, SMALL), first + 224);
+        arena_release(&arena, mark);
+        assert_int_equal(arena.used, used);
+    }
+    for (int i = 0; i < LARGE; i++) assert_int_equal(kept[i], 3);
+    arena_free(&arena);
+}
+
 /* Blocks below the peak of the arenas stay mapped. They are released before a block of another size is
  * mapped, so that the cache adds little to the peak of the process. */
 static void cache_stays_below_the_peak(void **state) {
@@ -150,6 +173,7 @@ int main(void) {
         cmocka_unit_test(memory_is_zeroed_and_aligned),
         cmocka_unit_test(release_gives_back_zeroed_memory),
         cmocka_unit_test(freed_blocks_come_back_zeroed),
+        cmocka_unit_test(rests_of_blocks_are_used),
         cmocka_unit_test(cache_stays_below_the_peak),
         cmocka_unit_test(arrays_grow),
         cmocka_unit_test(joined_memory_stays),
