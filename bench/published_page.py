@@ -5,7 +5,8 @@
 
 Runs `build/automap published RUNS.csv --json`, unless its output is given. Replaces the text between the marks
 `<!-- NAME -->` and `<!-- end -->` of docs/published.md: errors by source, the same without the sources whose rows
-decided about a constant, and the ten worst rows. Writes docs/published-light.svg and docs/published-dark.svg.
+decided about a constant, orders by width, the bias by stages, rows out of memory that are predicted to fit, and the
+ten worst rows. Writes docs/published-light.svg and docs/published-dark.svg.
 """
 import argparse
 import collections
@@ -44,19 +45,29 @@ def read_rows(runs, predictions):
     return [row for row in rows if row["data"]]  # the others have no strategy
 
 
-def pairs_of(rows):
-    """Kendall's tau over pairs of groups, its median over groups of at least 8 rows, and the median regret."""
+def groups_of(rows):
+    """Lists of the measured and predicted seconds of groups."""
     groups = collections.defaultdict(list)
     for row in rows:
         if row["relative"] is not None:
             groups[row["group"]].append((row["measured"], row["predicted_seconds"]))
+    return groups
+
+
+def signs_of(group):
+    """1 for a pair of rows in the right order, -1 in the wrong one, 0 for equal predictions."""
+    return [((a[0] > b[0]) - (a[0] < b[0])) * ((a[1] > b[1]) - (a[1] < b[1]))
+            for k, a in enumerate(group) for b in group[:k] if a[0] != b[0]]  # fmt: skip
+
+
+def pairs_of(rows):
+    """Kendall's tau over pairs of groups, its median over groups of at least 8 rows, and the median regret."""
     total = unequal = 0
     large, regrets = [], []
-    for group in groups.values():
+    for group in groups_of(rows).values():
         if len(group) < 2:
             continue
-        signs = [((a[0] > b[0]) - (a[0] < b[0])) * ((a[1] > b[1]) - (a[1] < b[1]))
-                 for k, a in enumerate(group) for b in group[:k] if a[0] != b[0]]  # fmt: skip
+        signs = signs_of(group)
         total += sum(signs)
         unequal += len(signs)
         if len(group) >= 8 and signs:
@@ -103,6 +114,52 @@ def by_source(rows):
     lines += [summary(f"all but {source}", [row for row in rows if row["source"] != source])
               for source in ("vTrain", "AlephAlpha", "llm-foundry") if source in sources]  # fmt: skip
     return "\n".join([HEAD, *lines])
+
+
+def orders(rows):
+    """Pairs of groups of at least 8 rows, by source and width; near pairs have measured steps within 1 %."""
+    lines = ["| source | width | groups | pairs | wrong | near pairs | wrong | mean of tau |", "|---" * 8 + "|"]
+    keys = dict.fromkeys((row["source"], int(row["hidden"])) for row in rows)
+    for source, width in sorted(keys):
+        mine = groups_of([row for row in rows if (row["source"], int(row["hidden"])) == (source, width)])
+        large = [group for group in mine.values() if len(group) >= 8]
+        if not large:
+            continue
+        signs = [signs_of(group) for group in large]
+        near = [(a[0] - b[0]) * (a[1] - b[1]) < 0 for group in large for k, a in enumerate(group) for b in group[:k]
+                if a[0] != b[0] and abs(a[0] - b[0]) < 0.01 * max(a[0], b[0])]  # fmt: skip
+        tau = sum(sum(each) / len(each) for each in signs) / len(signs)
+        lines.append(f"| {source} | {width} | {len(large)} | {sum(map(len, signs))} | "
+                     f"{sum(each.count(-1) for each in signs)} | {len(near)} | {sum(near)} | {tau:.2f} |")  # fmt: skip
+    return "\n".join(lines)
+
+
+def stages(rows):
+    """The bias of AlephAlpha's rows by size, tensor degree and stages."""
+    cells = collections.defaultdict(list)
+    for row in rows:
+        if row["source"] == "AlephAlpha" and row["relative"] is not None:
+            cells[int(row["layers"]), int(row["tensor"]), int(row["pipeline"])].append(row["relative"])
+    counts = sorted({key[2] for key in cells})
+    lines = ["| layers | tensor | " + " | ".join(f"stages {count}" for count in counts) + " |",
+             "|---" * (2 + len(counts)) + "|"]  # fmt: skip
+    for layers, tensor in sorted({key[:2] for key in cells}):
+        of_counts = [cells.get((layers, tensor, count)) for count in counts]
+        lines.append(f"| {layers} | {tensor} | " + " | ".join(
+            percent(sum(each) / len(each), "+") if each else "" for each in of_counts) + " |")  # fmt: skip
+    return "\n".join(lines)
+
+
+def missed(rows):
+    """Rows out of memory that are predicted to fit."""
+    lines = ["| line | model | note | data x tensor x stages | micro-batch | recompute | predicted peak |",
+             "|---|---|---|---|---|---|---|"]  # fmt: skip
+    for row in rows:
+        if row["outcome"] == "oom" and row["fits"]:
+            lines.append(f"| {row['line']} | {row['layers']} x {row['hidden']} | {row['note'].split(';')[0]} | "
+                         f"{row['data']} x {row['tensor']} x {row['pipeline']} | {row['micro_batch']} | "
+                         f"{row['recompute']} | {row['predicted_peak_gib']:.1f} GiB |")  # fmt: skip
+    return "\n".join(lines)
 
 
 def worst(rows):
@@ -165,7 +222,9 @@ def main():
         lines = done.stdout.splitlines()
     rows = read_rows(given.runs, lines)
     text = PAGE.read_text()
-    for name, table in (("sources", by_source(rows)), ("worst", worst(rows))):
+    tables = {"sources": by_source(rows), "orders": orders(rows), "stages": stages(rows), "missed": missed(rows),
+              "worst": worst(rows)}  # fmt: skip
+    for name, table in tables.items():
         text, count = re.subn(rf"(<!-- {name} -->\n).*?(<!-- end -->)", lambda m: m[1] + table + "\n" + m[2], text,
                               count=1, flags=re.S)
         if count != 1:
