@@ -293,7 +293,9 @@ static AmStatus describe_binding(json_t **binding, const RemedySearch *self, AmE
     const char *need = strstr(cut.text, "fits: ");
     need = need ? need + strlen("fits: ") : cut.text;
     bool is_device = fit->needed_bytes > fit->limit_bytes; /* else the host is too small */
-    text_append(self->line, "no plan of %lld fits: ", (long long)self->failed->evaluations);
+    if (self->failed->evaluations > 0)
+        text_append(self->line, "no plan of %lld fits: ", (long long)self->failed->evaluations);
+    else text_append_string(self->line, "no baseline fits, and the limit allows no further plan: ");
     text_append(self->line, "%.*s", (int)strcspn(need, ";"), need);
     if (operator&& is_device) text_append(self->line, " at %.60s", operator);
     if (op_name && op_name[0] && is_device) text_append(self->line, " (%.160s)", op_name);

@@ -102,6 +102,7 @@ def mistakes():
         (2, "expected PATTERN=SHARDING", *search, "--mesh", "data=2", "--pin", "*kernel"),
         (2, "nosuch", *search, "--searcher", "exact", "--pin", "nosuch=data"),
         (4, "no plan of", *search, "--memory-fraction", "1e-6", "--even", "--evaluations", "9"),
+        (4, "no baseline fits, ", *search, "--memory-fraction", "1e-6", "--evaluations", "1"),
         # A baseline with recomputation, over several numbers of micro-batches: not the last one's reason.
         (4, "--baseline megatron_full: there is one device", "search", MODELS / "flax_tiny" / "model.hlo.pb",
          "--cluster", "nominal:1", "--baseline", "megatron_full", "-o", "out.json"),
