@@ -475,6 +475,7 @@ static AmStatus search_candidates(PipelineCandidates *self, SearchResult *result
     const SearchScope *scope = self->plans.scope;
     const PlanConstraints *constraints = &scope->request->constraints;
     self->budget.is_cut |= is_late || stop_wanted(&self->budget.stop);
+    if (scope->request->devices.keeps_order) TRY(placement_check_order(scope->placement, error));
     TRY(pins_check_meshes(self->plans.primary, constraints->pins, constraints->pin_count,
                           &constraints->degrees, constraints->is_even, self->plans.cluster->device_count,
                           error));

@@ -263,6 +263,24 @@ AmStatus placement_check_numbers(const Placement *placement, int32_t stages, AmE
         pin_place(label, of[0]), stages, sum, devices, placement->cluster->name);
 }
 
+AmStatus placement_check_order(const Placement *placement, AmError *error) {
+    const PropagationPin *before = NULL;
+    char label[PIN_LABEL_BYTES], other[PIN_LABEL_BYTES];
+    int32_t device = 0; /* the first that operators up to here may be on */
+    for (int32_t i = 0; placement && i < placement->count; i++) {
+        const PropagationPin *pin = placement->on_devices[i];
+        if (!pin || pin == before) continue;
+        while (device < placement->cluster->device_count && !placement->devices[i][device]) device++;
+        if (before && device == placement->cluster->device_count)
+            return am_fail(error, AM_ERROR_INFEASIBLE, pin_file(pin),
+                           "%s: its devices precede those of %s, whose operators come first (expected no "
+                           "--keep-order)",
+                           pin_place(label, pin), pin_label(other, before));
+        before = pin;
+    }
+    return AM_OK;
+}
+
 /* ---- ranges and plans ---- */
 
 RangePlacement placement_of_range(const Placement *placement, int32_t first, int32_t end) {

@@ -52,6 +52,10 @@ AmStatus placement_find(const Placement **placement, Arena *arena, const PlanCon
  * of their sum. */
 AmStatus placement_check_numbers(const Placement *placement, int32_t stages, AmError *error);
 
+/* Returns AM_ERROR_INFEASIBLE if stages in the order of the cluster's devices cannot keep the pins of
+ * devices: an operator may only be on devices before all those that an earlier one needs. Names both pins. */
+AmStatus placement_check_order(const Placement *placement, AmError *error);
+
 /* Returns the requirements of the instructions [first, end). */
 RangePlacement placement_of_range(const Placement *placement, int32_t first, int32_t end);
 /* Returns whether the operators of [first, end) may be on these devices of the cluster, a run. */

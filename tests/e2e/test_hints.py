@@ -186,6 +186,11 @@ def check_odd_servers(folder):
                    "layers/1=devices(V100)", "--evaluations", "2")  # fmt: skip
     assert done.returncode == 4 and "was priced within the limit (expected more --evaluations" in done.stderr, (
         done.stderr)
+    done = automap("search", MODEL, "--cluster", "nominal:4", "-o", plan, "--keep-order", "--evaluations", "2",
+                   "--pin", "layers/0=devices(1-3)", "--pin", "layers/1=devices(0)")  # fmt: skip
+    assert done.returncode == 4 and (
+        'pin "layers/1=devices(0)": its devices precede those of pin "layers/0=devices(1-3)"' in done.stderr), (
+        done.stderr)
     done = automap("search", MODEL, "--cluster", cluster, "-o", plan, "--pin", "layers/0=devices(T4)", "--quota=T4=0")
     assert done.returncode == 4 and "no such device is among the 3 of cluster" in done.stderr, done.stderr
 
