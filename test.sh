@@ -119,7 +119,8 @@ check_format() {
     return 0
   fi
   local unformatted
-  unformatted=$(c_files | xargs clang-format --dry-run -Werror 2>&1 | grep 'error:' | cut -d: -f1 | uniq)
+  unformatted=$(c_files | xargs -P "$(nproc)" -n 100 clang-format --dry-run -Werror 2>&1 | grep 'error:' | cut -d: -f1 |
+    sort -u)
   if [ -n "$unformatted" ]; then echo "clang-format -i" $unformatted; fi
   [ -z "$unformatted" ]
 }
