@@ -3,7 +3,7 @@
     export(model, loss, optimizer, batch, directory)   the module, its roles, its state and its data
     parallelize(model, plan)                           the parameters as DTensors, on every rank
 
-`loss(model, *batch)` gives a scalar. Optimizers are SGD, Adam, AdamW, Adagrad and RMSprop.
+`loss(model, *batch)` gives a scalar. Optimizers are those of `RULES` in optimizers.py.
 """
 
 from .export import export

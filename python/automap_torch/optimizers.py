@@ -1,54 +1,46 @@
 """Updates of optimizers as functions: (parameters, gradients, state) -> (parameters, state), by name.
 
-The formulas are those of torch.optim; one step count serves all parameters. Parameters that need no gradient, or that
-the optimizer does not have, keep their values.
+The formulas are those of torch.optim, and for Lion those of Chen et al. 2023 (https://arxiv.org/abs/2302.06675), as the
+packages lion-pytorch and timm have them. One step count serves all parameters. Parameters that need no gradient, or
+that the optimizer does not have, keep their values. Complex parameters are pairs of real ones, as in torch.optim.
 """
 
 import torch
-
-KINDS = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad, torch.optim.RMSprop)
 
 
 def settings_of(optimizer, model):
     """The settings of the group of each parameter that the optimizer changes, by the parameter's name."""
     kind = type(optimizer).__name__
-    if type(optimizer) not in KINDS:
-        raise NotImplementedError(f"{kind} (expected SGD, Adam, AdamW, Adagrad or RMSprop)")
+    if not rule_of(optimizer):
+        raise NotImplementedError(f"{kind} (expected {', '.join(map(name_of_kind, RULES))})")
     names = {parameter: name for name, parameter in model.named_parameters()}
     found = {}
     for settings in optimizer.param_groups:
-        for name in ("differentiable", "dampening"):
-            if settings.get(name):
-                raise NotImplementedError(f"{kind} with {name} (expected {name}={type(settings[name])()})")
+        for name, plain in REFUSED.items():
+            if settings.get(name, plain) not in (plain, None):
+                raise NotImplementedError(f"{kind} with {name} (expected {name}={plain})")
         for parameter in settings["params"]:
             if parameter not in names:
                 raise ValueError(f"{kind} has a parameter of shape {list(parameter.shape)} that the model lacks "
                                  "(expected an optimizer of this model's parameters)")
             if parameter.requires_grad:
                 found[names[parameter]] = settings
+    for name in SHARED.get(type(optimizer), ()):
+        values = {settings[name] for settings in found.values()}
+        if len(values) > 1:
+            raise NotImplementedError(f"{kind} with groups of other {name} (expected one value)")
     return {name: found[name] for name in names.values() if name in found}  # in the order of the model
 
 
-def initial_state(optimizer, settings, parameters):
-    """The state before the first step: {"exp_avg": {name: tensor}, "step": tensor}. `settings` are settings_of()."""
-    def filled(is_there=lambda own: True, value=lambda own: 0.0):
-        return {name: torch.full_like(parameters[name], value(own)) for name, own in settings.items() if is_there(own)}
-
-    if isinstance(optimizer, torch.optim.SGD):
-        rows = {"momentum_buffer": filled(lambda own: own["momentum"])}
-    elif isinstance(optimizer, torch.optim.Adagrad):
-        rows = {"sum": filled(value=lambda own: own["initial_accumulator_value"])}
-    elif isinstance(optimizer, torch.optim.RMSprop):
-        rows = {"square_avg": filled(), "grad_avg": filled(lambda own: own["centered"]),
-                "momentum_buffer": filled(lambda own: own["momentum"])}
-    else:
-        rows = {"exp_avg": filled(), "exp_avg_sq": filled(),
-                "max_exp_avg_sq": filled(lambda own: own["amsgrad"])}
-    has_step = not isinstance(optimizer, (torch.optim.SGD, torch.optim.RMSprop))
-    return {kind: values for kind, values in rows.items() if values} | ({"step": torch.zeros(())} if has_step else {})
+# Settings that change the formulas, and the values that keep them.
+REFUSED = {"differentiable": False, "dampening": 0, "caution": False, "corrected_weight_decay": False,
+           "cautious_factor": 1.0}
+# Settings on which scalars of all parameters depend.
+SHARED = {torch.optim.NAdam: ("betas", "momentum_decay")}
+SCALARS = {"mu_product": 1.0, "step": 0.0}  # their values before the first step
 
 
-def sgd(own, value, gradient, state, step):
+def sgd(own, value, gradient, state):
     if not own["momentum"]:
         return value - own["lr"] * gradient, {}
     buffer = own["momentum"] * state["momentum_buffer"] + gradient
@@ -56,25 +48,72 @@ def sgd(own, value, gradient, state, step):
     return value - own["lr"] * gradient, {"momentum_buffer": buffer}
 
 
-def adam(own, value, gradient, state, step):
-    rate, (beta1, beta2) = own["lr"], own["betas"]
+def moments(own, gradient, state):
+    """Running means of the gradient and of its square."""
+    beta1, beta2 = own["betas"]
+    return {"exp_avg": beta1 * state["exp_avg"] + (1 - beta1) * gradient,
+            "exp_avg_sq": beta2 * state["exp_avg_sq"] + (1 - beta2) * gradient * gradient}
+
+
+def adam(own, value, gradient, state):
+    rate, (beta1, beta2), step = own["lr"], own["betas"], state["step"]
     correction1, correction2 = 1 - torch.pow(beta1, step), torch.sqrt(1 - torch.pow(beta2, step))
-    mean = beta1 * state["exp_avg"] + (1 - beta1) * gradient
-    square = beta2 * state["exp_avg_sq"] + (1 - beta2) * gradient * gradient
-    new, largest = {"exp_avg": mean, "exp_avg_sq": square}, square
+    new = moments(own, gradient, state)
+    largest = new["exp_avg_sq"]
     if own["amsgrad"]:
-        largest = new["max_exp_avg_sq"] = torch.maximum(state["max_exp_avg_sq"], square)
+        largest = new["max_exp_avg_sq"] = torch.maximum(state["max_exp_avg_sq"], largest)
     divisor = torch.sqrt(largest) / correction2 + own["eps"]
-    return value - (rate / correction1) * (mean / divisor), new
+    return value - (rate / correction1) * (new["exp_avg"] / divisor), new
 
 
-def adagrad(own, value, gradient, state, step):
-    total = state["sum"] + gradient * gradient
+def adamax(own, value, gradient, state):
+    beta1, beta2 = own["betas"]
+    mean = beta1 * state["exp_avg"] + (1 - beta1) * gradient
+    largest = torch.maximum(beta2 * state["exp_inf"], gradient.abs() + own["eps"])
+    rate = own["lr"] / (1 - torch.pow(beta1, state["step"]))
+    return value - rate * (mean / largest), {"exp_avg": mean, "exp_inf": largest}
+
+
+def nadam(own, value, gradient, state):
+    rate, (beta1, beta2), step = own["lr"], own["betas"], state["step"]
+    weight, following = (beta1 * (1 - 0.5 * torch.pow(0.96, at * own["momentum_decay"])) for at in (step, step + 1))
+    product = state["mu_product"] * weight
+    new = moments(own, gradient, state)
+    divisor = torch.sqrt(new["exp_avg_sq"] / (1 - torch.pow(beta2, step))) + own["eps"]
+    value = value - (rate * (1 - weight) / (1 - product)) * (gradient / divisor)
+    value = value - (rate * following / (1 - product * following)) * (new["exp_avg"] / divisor)
+    return value, {**new, "mu_product": product}
+
+
+def radam(own, value, gradient, state):
+    """The length of the average, `length`, is a difference of large numbers: in double."""
+    (beta1, beta2), step = own["betas"], state["step"].double()
+    power = torch.pow(beta2, step)
+    most = 2 / (1 - beta2) - 1
+    length = most - 2 * step * power / (1 - power)
+    new = moments(own, gradient, state)
+    mean = new["exp_avg"] / (1 - torch.pow(beta1, step)).to(value.dtype)
+    ratio = (length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length)
+    scale = torch.sqrt(torch.clamp(ratio, min=0) * (1 - power)).to(value.dtype)
+    adaptive = scale / (torch.sqrt(new["exp_avg_sq"]) + own["eps"])
+    return value - own["lr"] * mean * torch.where(length > 5, adaptive, torch.ones_like(adaptive)), new
+
+
+def adadelta(own, value, gradient, state):
+    rho, eps = own["rho"], own["eps"]
+    square = rho * state["square_avg"] + (1 - rho) * gradient * gradient
+    change = torch.sqrt(state["acc_delta"] + eps) / torch.sqrt(square + eps) * gradient
+    total = rho * state["acc_delta"] + (1 - rho) * change * change
+    return value - own["lr"] * change, {"square_avg": square, "acc_delta": total}
+
+
+def adagrad(own, value, gradient, state):
+    total, step = state["sum"] + gradient * gradient, state["step"]
     rate = own["lr"] / (1 + (step - 1) * own["lr_decay"]) if own["lr_decay"] else own["lr"]
     return value - rate * gradient / (torch.sqrt(total) + own["eps"]), {"sum": total}
 
 
-def rmsprop(own, value, gradient, state, step):
+def rmsprop(own, value, gradient, state):
     square = own["alpha"] * state["square_avg"] + (1 - own["alpha"]) * gradient * gradient
     new, spread = {"square_avg": square}, square
     if own["centered"]:
@@ -86,24 +125,93 @@ def rmsprop(own, value, gradient, state, step):
     return value - own["lr"] * change, new
 
 
-RULES = {torch.optim.SGD: sgd, torch.optim.Adam: adam, torch.optim.AdamW: adam, torch.optim.Adagrad: adagrad,
-         torch.optim.RMSprop: rmsprop}
+def lion(own, value, gradient, state):
+    beta1, beta2 = own["betas"]
+    direction = torch.sign(beta1 * state["exp_avg"] + (1 - beta1) * gradient)
+    return value - own["lr"] * direction, {"exp_avg": beta2 * state["exp_avg"] + (1 - beta2) * gradient}
+
+
+class Rule:
+    """The formulas of an optimizer. change(settings, value, gradient, state) gives the new value and state of one
+    parameter. `rows` has the tensors of the state: {name: value before the first step}, where that is a function of
+    the settings; None: without the tensor. `scalars` are names of SCALARS."""
+
+    def __init__(self, change, rows, scalars=()):
+        self.change, self.rows, self.scalars = change, rows, scalars
+
+
+def if_set(name):
+    return lambda own: 0.0 if own[name] else None
+
+
+def zero(own):
+    return 0.0
+
+
+MOMENTS = {"exp_avg": zero, "exp_avg_sq": zero}
+RULES = {torch.optim.SGD: Rule(sgd, {"momentum_buffer": if_set("momentum")}),
+         torch.optim.Adam: Rule(adam, MOMENTS | {"max_exp_avg_sq": if_set("amsgrad")}, ("step",)),
+         torch.optim.AdamW: Rule(adam, MOMENTS | {"max_exp_avg_sq": if_set("amsgrad")}, ("step",)),
+         torch.optim.Adamax: Rule(adamax, {"exp_avg": zero, "exp_inf": zero}, ("step",)),
+         torch.optim.NAdam: Rule(nadam, MOMENTS, ("mu_product", "step")),
+         torch.optim.RAdam: Rule(radam, MOMENTS, ("step",)),
+         torch.optim.Adadelta: Rule(adadelta, {"square_avg": zero, "acc_delta": zero}),
+         torch.optim.Adagrad: Rule(adagrad, {"sum": lambda own: own["initial_accumulator_value"]}, ("step",)),
+         torch.optim.RMSprop: Rule(rmsprop, {"square_avg": zero, "grad_avg": if_set("centered"),
+                                             "momentum_buffer": if_set("momentum")}),
+         "Lion": Rule(lion, {"exp_avg": zero})}  # of several packages
+
+
+def rule_of(optimizer):
+    kind = type(optimizer)
+    return RULES.get(kind) or RULES.get(kind.__name__)
+
+
+def name_of_kind(kind):
+    return kind if isinstance(kind, str) else kind.__name__
+
+
+def initial_state(optimizer, settings, parameters):
+    """The state before the first step: {"exp_avg": {name: tensor}, "step": tensor}. `settings` are settings_of()."""
+    rule, found = rule_of(optimizer), {}
+    for kind, value_of in rule.rows.items():
+        values = {name: value_of(own) for name, own in settings.items()}
+        found[kind] = {name: torch.full_like(parameters[name], value) for name, value in values.items()
+                       if value is not None}
+    return {kind: values for kind, values in found.items() if values} | {
+        name: torch.tensor(SCALARS[name]) for name in rule.scalars}
+
+
+def as_real(value):
+    return torch.view_as_real(value) if value.is_complex() else value
+
+
+def as_before(value, before):
+    """A new value in the type of the one before."""
+    return torch.view_as_complex(value) if before.is_complex() else value.to(before.dtype)
 
 
 def update(optimizer, settings, parameters, gradients, state):
     """The parameters and the state after a step. `settings` are settings_of()."""
-    rule, new = RULES[type(optimizer)], dict(parameters)
-    step = state["step"] + 1 if "step" in state else None
-    new_state = {kind: {} if isinstance(values, dict) else step for kind, values in state.items()}
+    rule, new = rule_of(optimizer), dict(parameters)
+    scalars = {kind: values for kind, values in state.items() if not isinstance(values, dict)}
+    if "step" in scalars:
+        scalars["step"] = scalars["step"] + 1
+    new_state = {kind: {} if isinstance(values, dict) else scalars[kind] for kind, values in state.items()}
     for name, own in settings.items():
-        before = {kind: values[name] for kind, values in state.items() if isinstance(values, dict) and name in values}
-        value, gradient, decay = parameters[name], gradients[name], own["weight_decay"]
-        gradient = -gradient if own["maximize"] else gradient
-        if decay and own.get("decoupled_weight_decay", False):
+        before = {kind: as_real(values[name]) for kind, values in state.items()
+                  if isinstance(values, dict) and name in values} | scalars
+        value, gradient, decay = as_real(parameters[name]), as_real(gradients[name]), own["weight_decay"]
+        gradient = -gradient if own.get("maximize") else gradient
+        if decay and own.get("decoupled_weight_decay", rule.change is lion):
             value = value * (1 - own["lr"] * decay)
         elif decay:
             gradient = gradient + decay * value
-        new[name], after = rule(own, value, gradient, before, step)
+        value, after = rule.change(own, value, gradient, before)
+        new[name] = as_before(value, parameters[name])
         for kind, value in after.items():
-            new_state[kind][name] = value
+            if kind in scalars:
+                new_state[kind] = value
+            else:
+                new_state[kind][name] = as_before(value, state[kind][name])
     return new, new_state
