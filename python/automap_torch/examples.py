@@ -31,16 +31,18 @@ LINES = {name: True for name in ("record_stack_traces",) if name in inspect.sign
 MOST_CHOICES = 64
 # Operators of one tensor that keep all dimensions as they are.
 SAME = {"clone", "detach", "alias", "contiguous", "_to_copy", "lift_fresh_copy", "zeros_like", "ones_like",
-        "full_like", "empty_like", "rand_like", "randn_like", "bernoulli", "native_dropout", "log_sigmoid_forward"}
+        "full_like", "empty_like", "rand_like", "randn_like", "bernoulli", "native_dropout", "log_sigmoid_forward",
+        "real", "imag", "_conj", "_conj_physical", "conj_physical", "resolve_conj", "resolve_neg", "_neg_view",
+        "view_as_real"}
 CONSTANTS = {"zeros", "ones", "full", "scalar_tensor", "new_zeros", "new_ones", "new_full", "empty", "new_empty"}
 VIEWS = {"view", "_unsafe_view", "reshape"}
 REDUCTIONS = {"sum", "mean", "amax", "amin", "prod", "any", "all", "var", "logsumexp", "argmax", "argmin", "max",
               "min", "std", "linalg_vector_norm", "norm"}
 # They work along dimensions and keep all.
 ALONG = {"_softmax", "_log_softmax", "_safe_softmax", "cumsum", "cumprod", "sort", "topk", "split", "split_with_sizes",
-         "unsafe_split", "slice", "flip", "roll", "index_select"}
+         "unsafe_split", "slice", "flip", "roll", "index_select", "_fft_r2c", "_fft_c2r", "_fft_c2c"}
 # Orders of constants differ along their dimension.
-ORDERED = {"cumsum", "cumprod", "sort", "topk", "index_select"}
+ORDERED = {"cumsum", "cumprod", "sort", "topk", "index_select", "_fft_r2c", "_fft_c2r", "_fft_c2c"}
 # Operators that make constants of constants.
 UNIFORM = VIEWS | SAME | REDUCTIONS | (ALONG - ORDERED) | {
     "permute", "transpose", "t", "unsqueeze", "squeeze", "expand", "select", "unbind", "mm", "bmm"}
@@ -244,7 +246,8 @@ class Places:
         return self.of_layer(node, x, place, rank)
 
     def joined(self, node):
-        values, rank = node.args[0], len(shape_of(node))
+        rank = len(shape_of(node))
+        values = [value for value in node.args[0] if shape_of(value) != (0,) or rank == 1]  # PyTorch ignores others
         place = self.common(node, values, len(shape_of(values[0])))
         d = (node.args[1] if len(node.args) > 1 else 0) % rank
         if name_of(node) == "stack":
@@ -312,6 +315,8 @@ class Places:
             return Place(place.d - sum(d < place.d for d in dropped), place.outer)
         if name == "expand":
             return Place(place.d + len(shape_of(node)) - rank, place.outer)
+        if name == "view_as_complex" and place.d < rank - 1:
+            return place
         if name in ("select", "unbind"):
             d = (arguments[1] if len(arguments) > 1 else 0) % rank
             if d == place.d:

@@ -28,7 +28,7 @@ from torch.utils import _pytree as pytree
 
 from .decompositions import decompositions
 from .examples import name_of
-from . import examples, indices, pools  # noqa: F401 (operators of the table)
+from . import complex_numbers, examples, indices, pools  # noqa: F401 (operators of the table)
 from .functions import NO_HOOKS, OWN, PARTS, TRACED, PlainFunctions, patched, place
 from .kinds import LossKind
 from .operators import TABLE, Value, Writer
@@ -116,8 +116,8 @@ def loss_of_examples(loss, dimensions):
     return moved
 
 
-def named(values):
-    return {name.removeprefix("model."): value.detach() for name, value in values}
+def detached(values):
+    return {name: value.detach() for name, value in values}
 
 
 def call_with(module, values, arguments, options=None):
@@ -146,7 +146,7 @@ def loss_function(model, loss):
 
 def values_of(model):
     """Parameters and buffers by name."""
-    return dict(named(model.named_parameters())), dict(named(model.named_buffers()))
+    return detached(model.named_parameters()), detached(model.named_buffers())
 
 
 def find_batch(model, loss, batch):
@@ -370,7 +370,7 @@ def names_of(batch):
 
 
 def to_numpy(tensor):
-    tensor = tensor.detach().cpu().contiguous()
+    tensor = tensor.detach().cpu().contiguous().resolve_conj()
     return tensor.float().numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
 
 
@@ -386,7 +386,7 @@ def export(model, loss, optimizer, batch, directory, names=None, batch_dim=None)
 
     model      a torch.nn.Module on the CPU
     loss       loss(model, *batch) gives a scalar, the mean over the batch
-    optimizer  torch.optim.SGD, Adam, AdamW, Adagrad or RMSprop of parameters of the model, before its first step
+    optimizer  one of optimizers.RULES, with parameters of the model, before its first step
     batch      the tensors of one global batch
     names      of the tensors of the batch; default batch_a, batch_b, ...
     batch_dim  the dimension of the examples in these tensors, such as 1 of sequences first; those that lack the

@@ -175,10 +175,14 @@ HOOKS = {torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_
 
 
 CALL = type(custom_function_call).__call__
+MOD_INDEX = "torch._dynamo._trace_wrapped_higher_order_op", "ModIndex"  # importing it takes a second
 
 
 def call_known(operator, function, *arguments, **options):
-    """The call of a torch.autograd.Function in a trace, which is one of PyTorch's or of this package."""
+    """The call of a torch.autograd.Function in a trace, which is one of PyTorch's or of this package. Gradients of an
+    index by tensors under vmap(), as in masks, are those of its operator, which traces can have."""
+    if (function.__module__, function.__name__) == MOD_INDEX:
+        return function.forward(*arguments, **options)
     if function.__module__.split(".")[0] not in ("torch", __package__):
         raise NotImplementedError(f"{function.__name__}: a torch.autograd.Function of the model, whose gradient the "
                                   "graph of the loss does not have")

@@ -11,7 +11,7 @@ import torch
 
 DTYPES = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16", torch.float16: "f16", torch.int64: "s64",
           torch.int32: "s32", torch.int16: "s16", torch.int8: "s8", torch.uint8: "u8", torch.uint32: "u32",
-          torch.uint64: "u64", torch.bool: "pred"}
+          torch.uint64: "u64", torch.bool: "pred", torch.complex64: "c64", torch.complex128: "c128"}
 TABLE = {}
 
 
@@ -31,6 +31,18 @@ class Value:
 
 def numbers(values):
     return "{" + ",".join(map(str, values)) + "}"
+
+
+def element(number, dtype):
+    """The text of a constant's element."""
+    if dtype == torch.bool:
+        return "true" if number else "false"
+    if dtype.is_complex:
+        number = complex(number)
+        return f"({element(number.real, dtype.to_real())}, {element(number.imag, dtype.to_real())})"
+    if dtype.is_floating_point:
+        return "nan" if math.isnan(number) else repr(float(number))
+    return str(int(number))
 
 
 class Writer:
@@ -55,13 +67,7 @@ class Writer:
         return value
 
     def constant(self, number, dtype, shape=()):
-        if dtype == torch.bool:
-            text = "true" if number else "false"
-        elif dtype.is_floating_point:
-            text = "nan" if math.isnan(number) else repr(float(number))
-        else:
-            text = str(int(number))
-        return self.broadcast(self.write("constant", (), dtype, text), shape)
+        return self.broadcast(self.write("constant", (), dtype, element(number, dtype)), shape)
 
     def convert(self, value, dtype):
         return value if value.dtype == dtype else self.write("convert", value.shape, dtype, [value])
@@ -136,8 +142,7 @@ class Writer:
         """A constant vector, equal elements as a broadcast of one."""
         if len(set(elements)) == 1:
             return self.constant(elements[0], dtype, (len(elements),))
-        convert = float if dtype.is_floating_point else int
-        text = ", ".join(("false", "true")[int(x)] if dtype == torch.bool else str(convert(x)) for x in elements)
+        text = ", ".join(element(x, dtype) for x in elements)
         return self.write("constant", (len(elements),), dtype, f"{{{text}}}")
 
     def draw(self, shape):
@@ -178,9 +183,10 @@ class Writer:
 
 # ---- elementwise ----
 
-UNARY = {"neg": "negate", "exp": "exponential", "log": "log", "rsqrt": "rsqrt", "sqrt": "sqrt", "tanh": "tanh",
-         "erf": "erf", "sin": "sine", "cos": "cosine", "abs": "abs", "sigmoid": "logistic", "sign": "sign",
-         "floor": "floor", "log1p": "log-plus-one", "expm1": "exponential-minus-one"}
+UNARY = {"neg": "negate", "_neg_view": "negate", "exp": "exponential", "log": "log", "rsqrt": "rsqrt",
+         "sqrt": "sqrt", "tanh": "tanh", "erf": "erf", "sin": "sine", "cos": "cosine", "abs": "abs",
+         "sigmoid": "logistic", "sign": "sign", "floor": "floor", "log1p": "log-plus-one",
+         "expm1": "exponential-minus-one"}
 BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "div": "divide", "maximum": "maximum",
           "minimum": "minimum", "pow": "power", "atan2": "atan2", "bitwise_and": "and",
           "logical_and": "and", "bitwise_or": "or", "logical_or": "or"}
@@ -189,6 +195,8 @@ COMPARE = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE
 
 @operator(*UNARY)
 def unary(w, name, out, x, **_):
+    if name == "abs" and x.dtype.is_complex:
+        return w.write("abs", out.shape, out.dtype, [x])
     return w.elementwise(UNARY[name], out.dtype, out.shape, x)
 
 
@@ -227,7 +235,7 @@ def reverse_subtract(w, name, out, x, y, alpha=1):
 def compare(w, name, out, x, y):
     dtypes = [value.dtype for value in (x, y) if isinstance(value, Value)]
     dtype = torch.promote_types(*dtypes) if len(dtypes) == 2 else dtypes[0]
-    if isinstance(y, float) and not dtype.is_floating_point:
+    if isinstance(y, float) and not (dtype.is_floating_point or dtype.is_complex):
         dtype = torch.float32
     return w.elementwise("compare", dtype, out.shape, x, y, attributes=f"direction={COMPARE[name]}", result=torch.bool)
 
@@ -251,6 +259,8 @@ def masked_fill(w, name, out, x, mask, value):
 
 @operator("_to_copy", "convert_element_type")
 def to_copy(w, name, out, x, *_, **__):
+    if x.dtype.is_complex and not out.dtype.is_complex:
+        x = w.write("real", x.shape, x.dtype.to_real(), [x])
     return w.convert(x, out.dtype)
 
 
@@ -259,7 +269,7 @@ def copy(w, name, out, x, source, *_):
     return w.tensor(source, out.dtype, out.shape)
 
 
-@operator("clone", "detach", "detach_", "alias", "lift_fresh_copy", "contiguous")
+@operator("clone", "detach", "detach_", "alias", "lift_fresh_copy", "contiguous", "resolve_conj", "resolve_neg")
 def same(w, name, out, x, **_):
     return x
 
@@ -360,8 +370,8 @@ def split(w, name, out, x, sizes, dimension=0):
 
 @operator("cat")
 def concatenate(w, name, out, values, dimension=0):
-    values = [w.convert(value, out.dtype) for value in values]
-    return w.write("concatenate", out.shape, out.dtype, values, f"dimensions={{{dimension % len(out.shape)}}}")
+    values = [w.convert(value, out.dtype) for value in values if value.shape != (0,) or len(out.shape) == 1]
+    return values[0] if len(values) == 1 else w.write("concatenate", out.shape, out.dtype, values, f"dimensions={{{dimension % len(out.shape)}}}")
 
 
 @operator("constant_pad_nd")
