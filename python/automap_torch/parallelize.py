@@ -43,6 +43,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from .checkpoints import Checkpointed
 from .decompositions import by_channel, group_norm
 from .export import KEY, LossOf, call_with, examples_first, find_kind, loss_of_examples, plain_kernels
 from .losses import PartOfLoss
@@ -58,7 +59,7 @@ CONTAINERS = torch.nn.ModuleList, torch.nn.ModuleDict  # they have no forward pa
 CONVOLUTIONS = torch.nn.modules.conv._ConvNd
 
 
-class Training:
+class Training(Checkpointed):
     """A model on one mesh."""
 
     def __init__(self, model, loss, plan, device, is_sum=False):
@@ -76,6 +77,9 @@ class Training:
 
     def named_parameters(self):
         return self.model.named_parameters()
+
+    def ranks_of(self, _):
+        return self.stage["device_mesh"]["ranks"]
 
     def clip_grad_norm_(self, most):
         """As torch.nn.utils.clip_grad_norm_ of the whole model; returns the norm before."""

@@ -19,6 +19,7 @@ from torch.distributed.tensor.experimental import implicit_replication
 from torch.utils.checkpoint import (CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts,
                                     noop_context_fn)
 
+from .checkpoints import Checkpointed
 from .operations import settled, value_of
 from .placements import (Meshes, StepGradients, batch_dimensions, clip_gradients, cut_batch, cut_micro_batch, data_of,
                          for_pass, kept_whole, place, placements_of, splits_batch, weights_of)
@@ -158,12 +159,26 @@ class Stage(torch.nn.Module):
             self.changed.setdefault(name, []).append(value.clone())
 
     @torch.no_grad()
-    def change_buffers(self):
-        """Gives each buffer its new value, the mean over the micro-batches of a step."""
+    def change_buffers(self, count):
+        """Gives each buffer its new value, the mean over the `count` micro-batches of a step. Before them the schedule
+        has passed values of no micro-batch, in its first step."""
         for name, found in self.changed.items():
+            found = found[-count:]
             is_float = found[0].is_floating_point() and len(found) > 1
             getattr(self, self.names[name]).copy_(sum(found) / len(found) if is_float else found[-1])
         self.changed = {}
+
+
+class FilledStage(PipelineStage):
+    """Finds the shapes of values with zeros for integers that a stage gets. PipelineStage has uninitialised memory,
+    with indices out of range."""
+
+    def _to_tensor(self, value):
+        found = super()._to_tensor(value)
+        if not (isinstance(value, torch.Tensor) or found.is_floating_point() or found.is_complex()):
+            local = found.to_local() if isinstance(found, DTensor) else found
+            local.zero_()
+        return found
 
 
 class Contiguous(torch.autograd.Function):
@@ -178,7 +193,7 @@ class Contiguous(torch.autograd.Function):
         return settled(gradient).contiguous()
 
 
-class GraphTraining:
+class GraphTraining(Checkpointed):
     """A model whose graph trains on DTensors: its stages on ranks of their own, or one stage on all ranks.
     parameters() are those of this rank."""
 
@@ -225,6 +240,12 @@ class GraphTraining:
     def parameters(self):
         return [value for _, value in self.named_parameters()]
 
+    def ranks_of(self, name):
+        """The ranks of the stage that has a parameter or a buffer; all for a buffer that no stage has changed."""
+        if name == "unused":
+            return []
+        return self.ranks[self.owners[name]] if name in self.owners else range(distributed.get_world_size())
+
     def clip_grad_norm_(self, most):
         """As torch.nn.utils.clip_grad_norm_ of the whole model, with the stages of other ranks; returns the norm
         before."""
@@ -241,8 +262,8 @@ class GraphTraining:
                               is_last=part == count - 1) for part in self.mine]
         if count == 1:
             return
-        stages = [PipelineStage(module, part, count, self.device, group=self.group,
-                                get_mesh=lambda *_, mesh=module.mesh: mesh)
+        stages = [FilledStage(module, part, count, self.device, group=self.group,
+                              get_mesh=lambda *_, mesh=module.mesh: mesh)
                   for part, module in zip(self.mine, self.modules)]
         kind = get_schedule_class(self.plan["schedule"])
         self.schedule = kind(stages if issubclass(kind, PipelineScheduleMulti) else stages[0], self.count,
@@ -251,6 +272,7 @@ class GraphTraining:
     def place_buffers(self, graph, parts):
         """Buffers are where the graph reads or changes them."""
         placements = {name: row for placed in self.placements for name, row in placed.items()}
+        self.owners |= {name: part for part, own in enumerate(parts) for name in own.buffers}
         for part in self.mine:
             read = [graph.inputs[node] for node in parts[part].inputs]
             for name in sorted({*parts[part].buffers, *(name for kind, name in read if kind == "buffer")}):
@@ -279,7 +301,7 @@ class GraphTraining:
         gradients.end(self.divisor if self.schedule else 1)
         for module in self.modules:
             module.leaves = {}
-            module.change_buffers()
+            module.change_buffers(self.count)
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         if losses:
             total += sum(float(value) for value in losses) / self.divisor

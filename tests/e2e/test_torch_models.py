@@ -27,6 +27,7 @@ with skip_where_missing():
     import torch.distributed
     import torch.multiprocessing
     from torch import nn
+    from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
     from torch.distributed.fsdp import FSDPModule
     from torch.distributed.fsdp._fully_shard import _fsdp_param_group
     from torch.nn import functional
@@ -41,8 +42,13 @@ from automap_torch.stages import find_counts, mean_of_counts, trace_loss
 STEPS, TOLERANCE = 3, 2e-5
 
 
+def turned(x, turns):
+    """Pairs of features as complex numbers that are rotated, as positions of Llama."""
+    return torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * turns).flatten(-2)
+
+
 class Nested(nn.Module):
-    """Blocks that are dictionaries of modules, and a first layer that is frozen."""
+    """Blocks that are dictionaries of modules, a first layer that is frozen, and complex numbers."""
 
     def __init__(self):
         super().__init__()
@@ -51,9 +57,10 @@ class Nested(nn.Module):
                                     for _ in range(2))
         self.slope, self.head = nn.PReLU(16), nn.utils.parametrizations.weight_norm(nn.Linear(16, 8))
         self.scale = torch.linspace(0.5, 2, 16)  # no buffer
+        self.turns = torch.polar(torch.ones(8), torch.arange(8.0))
 
     def forward(self, x):
-        x = self.first(x) * self.scale
+        x = turned(self.first(x) * self.scale, self.turns)
         for block in self.blocks:
             x = x + self.slope(block["up"](block["norm"](x)))
         return self.head(functional.relu6(x))
@@ -96,13 +103,25 @@ class Written(nn.Module):
         return self.head(self.pair(chosen.mean(1), corner))
 
 
+class Wrapped(nn.Module):
+    """A part has the name `model`; a cache is empty at first."""
+
+    def __init__(self):
+        super().__init__()
+        self.model = Written()
+
+    def forward(self, x):
+        return self.model(torch.cat([torch.tensor([]), x], -1))
+
+
 def root_of_mean(model, x, y):
     """Neither a mean nor a sum over the batch."""
     return functional.mse_loss(model(x), y).sqrt()
 
 
 class SharedBlocks(nn.Module):
-    """One block that is in a list twice, pairs of features by their places, and rows in another order."""
+    """One block that is in a list twice, pairs of features by their places, rows in another order, a filter of
+    frequencies, and an order that later stages need."""
 
     def __init__(self):
         super().__init__()
@@ -110,11 +129,15 @@ class SharedBlocks(nn.Module):
         self.table, self.blocks = nn.Embedding(24, 32), nn.ModuleList([block, block])
         self.head = nn.Linear(28, 24)
         self.register_buffer("order", torch.tensor([3, 1, 0, 2, -1, -2, -4, -3]))
+        self.register_buffer("turns", torch.polar(torch.ones(8, 16), torch.randn(8, 16)), persistent=False)
+        self.filter = nn.Parameter(torch.randn(5, 32, dtype=torch.complex64))
 
     def forward(self, words):
         x = self.table(words)
+        order = x.mean(2).argsort(1)[:, :, None].expand(-1, -1, 32)
         for block in self.blocks:
-            x = x + block(x)
+            x = x + block(x).gather(1, order)
+        x = turned(x, self.turns) + torch.fft.irfft(torch.fft.rfft(x, dim=1) * self.filter, n=8, dim=1)
         x = x[:, self.order]
         x = x.view(*x.shape[:2], 8, 4)
         rows, columns = torch.tril_indices(8, 8, -1)
@@ -126,14 +149,15 @@ def classify(model, words, y):
 
 
 class Stopped(nn.Module):
-    """Sequences first, with values that have no gradient, a counter of steps, a checkpoint, and slices of a list of
-    parameters."""
+    """Sequences first, with values that have no gradient, a counter of steps, a running mean, a checkpoint, and slices
+    of a list of parameters."""
 
     def __init__(self):
         super().__init__()
         self.weights = nn.ParameterList(torch.randn(shape) / 4 for shape in ((16, 24), (24,), (24, 16), (16,)))
         self.teacher, self.head = nn.Linear(16, 16), nn.Linear(16, 8)
         self.register_buffer("steps", torch.zeros(()))
+        self.register_buffer("mean", torch.zeros(16))
 
     def forward(self, x):
         up, bias = self.weights[:2]
@@ -142,6 +166,7 @@ class Stopped(nn.Module):
         with torch.no_grad():
             wanted = self.teacher(x).tanh_()
             self.steps += 1
+            self.mean.lerp_(hidden[..., :16].mean((0, 1)), 0.5)
         scores = self.head(found) / self.steps + self.head(found.detach()) - self.head(found.data / 2)
         return scores, functional.mse_loss(found, wanted)
 
@@ -174,7 +199,7 @@ def nested():
 
 def written():
     torch.manual_seed(1)
-    return (Written(), root_of_mean, lambda named: torch.optim.Adam(
+    return (Wrapped(), root_of_mean, lambda named: torch.optim.Adam(
         [value for _, value in named], lr=1e-2, amsgrad=True, maximize=True), (torch.randn(8, 16), torch.randn(8, 8)))
 
 
@@ -211,8 +236,37 @@ def train_alone(_, make, folder):
         update.step()
         model.zero_grad()
         losses.append(value.item())
+    torch.save(model.state_dict(), folder / "trained.pt")
+    losses.append(loss(model, *batch).item())
     (folder / "losses.json").write_text(json.dumps(losses))
     (folder / "norms.json").write_text(json.dumps(norms))
+
+
+def local(value):
+    return value.to_local() if hasattr(value, "to_local") else value
+
+
+def go_on(rank, make, plan, folder, training, update):
+    """The loss after the last step of a new training that has the state of another one."""
+    file, state = folder / f"{plan}.pt", training.state_dict(update)
+    if rank == 0:
+        torch.save(state, file)
+        trained = torch.load(folder / "trained.pt")
+        assert state["model"].keys() == trained.keys(), state["model"].keys() ^ trained.keys()
+        for name, value in trained.items():
+            torch.testing.assert_close(state["model"][name], value, atol=1e-4, rtol=1e-4, msg=f"{name} under {plan}")
+    else:
+        assert not state
+    torch.distributed.barrier()
+    model, loss, optimizer, batch = make()
+    again = automap_torch.parallelize(model, loss, json.loads((folder / f"{plan}.torch.json").read_text()))
+    new = optimizer(list(again.named_parameters()))
+    again.load_state_dict(torch.load(file), new)
+    for own, other in zip(training.parameters(), again.parameters(), strict=True):
+        before, after = update.state.get(own, {}), new.state.get(other, {})
+        assert before.keys() == after.keys()
+        assert all(value is None or torch.equal(local(value), local(after[key])) for key, value in before.items())
+    return again.step(*batch)
 
 
 def train_rank(rank, make, plan, folder, ranks):
@@ -239,6 +293,8 @@ def train_rank(rank, make, plan, folder, ranks):
         check("clipped gradients", [training.clip_grad_norm_(float("inf"))], [most])
         for value in training.parameters():
             value.grad = None
+    counts = gathers.count(ranks)
+    losses.append(go_on(rank, make, plan, folder, training, update))
     check(f"{make.__name__} on rank {rank} under {plan}", losses, json.loads((folder / "losses.json").read_text()))
     check(f"gradients of {make.__name__} under {plan}", norms, json.loads((folder / "norms.json").read_text()))
     if plan == "hsdp_zero2":  # state over all ranks, weights in groups of servers between the passes
@@ -249,7 +305,7 @@ def train_rank(rank, make, plan, folder, ranks):
                  if isinstance(module, FSDPModule)]
         meshes = [group.post_forward_mesh_info.mesh.shape for group in found if group]
         assert meshes and set(meshes) == {(2, 2)}, meshes
-        assert gathers.count(ranks) == STEPS * len(meshes), gathers  # once in a step, not in each micro-batch
+        assert counts == STEPS * len(meshes), gathers  # once in a step, not in each micro-batch
     if make is shared:
         expect_refusal("those of the first step's graph", lambda: training.step(*(value[:4] for value in batch)))
         model = make()[0]
@@ -282,7 +338,7 @@ def run_alone(folder):
 
 def check_case(make, plans, folder):
     torch.multiprocessing.start_processes(train_alone, (make, folder), nprocs=1, start_method="fork")
-    check(f"{make.__name__} in automap", run_alone(folder), json.loads((folder / "losses.json").read_text()))
+    check(f"{make.__name__} in automap", run_alone(folder), json.loads((folder / "losses.json").read_text())[:STEPS])
     servers = write_cluster(folder / "servers.json", (("V100", 2),) * 2)
     for plan, ranks in plans.items():
         file = folder / f"{plan}.json"
@@ -292,6 +348,46 @@ def check_case(make, plans, folder):
         torch.multiprocessing.start_processes(train_rank, (make, plan, folder, ranks), nprocs=ranks,
                                               start_method="fork")
         print(f"{make.__name__}, {plan}: {ranks} ranks have the losses of one process", flush=True)
+
+
+class Lion(torch.optim.Optimizer):
+    """As the package lion-pytorch has it."""
+
+    def __init__(self, parameters, lr, weight_decay):
+        super().__init__(parameters, {"lr": lr, "betas": (0.9, 0.99), "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            (beta1, beta2), rate = group["betas"], group["lr"]
+            for value in group["params"]:
+                mean = self.state[value].setdefault("exp_avg", torch.zeros_like(value))
+                value.mul_(1 - rate * group["weight_decay"]).sub_(rate * mean.lerp(value.grad, 1 - beta1).sign())
+                mean.lerp_(value.grad, 1 - beta2)
+
+
+def check_transforms(_, folder):
+    """Complex numbers and Fourier transforms in every direction, with each scale."""
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    fft, model, x = torch.fft, nn.Linear(12, 12), torch.randn(4, 6, 12)
+
+    def loss(model, x):
+        x = model(x)
+        z = torch.complex(x, fft.fft(x, dim=1).real) / (1 + fft.fft2(x, norm="ortho").abs())
+        y = fft.ifft2(z, dim=(1, 2), norm="forward") * fft.ifft(z, dim=1).conj() + torch.polar(x.exp(), x) ** 2
+        w = fft.irfft2(fft.rfft2(y.imag, norm="forward") * 1j, s=(6, 9)) - fft.irfft(y, n=9, norm="ortho")
+        shares = fft.hfft(z[..., :7], norm="ortho").tanh() + fft.ihfft(x).imag.sum(-1, keepdim=True)
+        return (w ** 2).mean() + shares.mean() + (z.angle() * z.sgn().imag + (z.log() @ z.mT).real.mean()).mean()
+
+    update, losses = torch.optim.SGD(model.parameters(), lr=0.01), []
+    automap_torch.export(model, loss, update, (x,), folder)
+    for _ in range(STEPS):
+        update.zero_grad()
+        losses.append(loss(model, x))
+        losses[-1].backward()
+        update.step()
+    check("transforms", run_alone(folder), [value.item() for value in losses])
 
 
 def check_optimizers(_, folder):
@@ -304,7 +400,11 @@ def check_optimizers(_, folder):
         return functional.cross_entropy(model(x) / scale[:, 0, 0], y)
 
     for kind, settings in ((torch.optim.Adagrad, {"lr": 0.1, "lr_decay": 0.1, "initial_accumulator_value": 0.1}),
-                           (torch.optim.RMSprop, {"momentum": 0.9, "centered": True, "weight_decay": 0.1})):
+                           (torch.optim.RMSprop, {"momentum": 0.9, "centered": True, "weight_decay": 0.1}),
+                           (torch.optim.NAdam, {"lr": 0.05, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+                           (torch.optim.Adamax, {"lr": 0.05, "weight_decay": 0.1}),
+                           (torch.optim.RAdam, {"lr": 0.5, "betas": (0.9, 0.8)}),  # both formulas in three steps
+                           (torch.optim.Adadelta, {"weight_decay": 0.1}), (Lion, {"lr": 0.01, "weight_decay": 0.1})):
         model = nn.Linear(16, 8)
         update, losses = kind(model.parameters(), **settings), []
         automap_torch.export(model, loss, update, batch, folder)
@@ -411,8 +511,8 @@ def check_refusals(_, folder):
         expect_refusal(words, lambda model=model, update=update: automap_torch.export(
             model, loss, update, batch, folder))
     turning = nn.Linear(16, 8)
-    turning.register_buffer("turns", torch.ones(4, dtype=torch.complex64))
-    expect_refusal("a tensor of torch.complex64", lambda: automap_torch.export(
+    turning.register_buffer("turns", torch.ones(4, dtype=torch.complex32))
+    expect_refusal("a tensor of torch.complex32", lambda: automap_torch.export(
         turning, loss, optimizer(turning), batch, folder))
 
     def attend(model, x, y):
@@ -507,6 +607,13 @@ def check_dimensions(*_):
         batch = torch.randn(12, 6), torch.randint(0, 12, (16,)), torch.randint(0, 8, (16,))
         assert find_batch(nn.Linear(6, 8), loss, batch) == [None, 0, 0]
 
+    def masked(model, x, is_real):
+        with TransformGetItemToIndex():  # as the masks of transformers
+            mask = torch.vmap(lambda k: is_real[:, k], out_dims=1)(torch.arange(6))
+        return (model(x) * mask[:, :1]).mean()
+
+    assert find_batch(nn.Linear(6, 8), masked, (torch.randn(4, 6), torch.ones(4, 6, dtype=torch.bool))) == [0, 0]
+
     def smooth(model, x, y):
         found = model(x)
         return -(functional.log_softmax(found, -1) * torch.full_like(found, 0.1).scatter_(1, y[:, None], 0.9)).mean()
@@ -515,7 +622,7 @@ def check_dimensions(*_):
 
 
 def main():
-    for function in (check_optimizers, check_refusals, check_kinds, check_dimensions):
+    for function in (check_transforms, check_optimizers, check_refusals, check_kinds, check_dimensions):
         with tempfile.TemporaryDirectory() as folder:
             torch.multiprocessing.start_processes(function, (pathlib.Path(folder),), nprocs=1, start_method="fork")
     for make, plans in CASES.items():
