@@ -229,8 +229,9 @@ PARTS = {(torch.nn.ParameterList, "__getitem__"): item,
          # PyTorch's own one reads the mask.
          (torch.nn.modules.transformer, "_detect_is_causal_mask"): lambda mask, is_causal=None, *_: bool(is_causal)}
 # The plan has its own recomputation, so that traces have no checkpoints of the model.
-TRACED = {(type(custom_function_call), "__call__"): call_known, (checkpoint, "CheckpointFunction"): Unchecked,
-          **{(checkpoint, name): unchecked for name in vars(checkpoint)
+COMPILING = {(torch.compiler, "is_compiling"): lambda: True}  # models look at no element then
+TRACED = {**COMPILING, (type(custom_function_call), "__call__"): call_known,
+          (checkpoint, "CheckpointFunction"): Unchecked, **{(checkpoint, name): unchecked for name in vars(checkpoint)
              if name.startswith("_checkpoint_without_reentrant_generator")}}
 
 

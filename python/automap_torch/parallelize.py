@@ -46,6 +46,7 @@ from torch.utils._pytree import tree_leaves
 from .checkpoints import Checkpointed
 from .decompositions import by_channel, group_norm
 from .export import KEY, LossOf, call_with, examples_first, find_kind, loss_of_examples, plain_kernels
+from .functions import COMPILING, patched
 from .losses import PartOfLoss
 from .operations import Settled, is_by_example, on_shards, split_by_batch
 from .operators import DTYPES
@@ -369,7 +370,7 @@ def needs_graph(model, loss, plan):
         values = {name: torch.empty_like(value) for name, value in module.named_parameters()}
     uses = UsesOfTensors(model, values.values(), batch)
     try:
-        with torch.no_grad(), plain_kernels(is_trace=False), shapes, uses:
+        with torch.no_grad(), plain_kernels(is_trace=False), patched(COMPILING), shapes, uses:
             call_with(module, values, tuple(batch))
     finally:
         for hook in uses.hooks:

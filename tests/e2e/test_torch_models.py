@@ -608,6 +608,8 @@ def check_dimensions(*_):
         assert find_batch(nn.Linear(6, 8), loss, batch) == [None, 0, 0]
 
     def masked(model, x, is_real):
+        if not torch.compiler.is_compiling() and is_real.all():
+            return model(x).mean()
         with TransformGetItemToIndex():  # as the masks of transformers
             mask = torch.vmap(lambda k: is_real[:, k], out_dims=1)(torch.arange(6))
         return (model(x) * mask[:, :1]).mean()
