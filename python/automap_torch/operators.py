@@ -371,7 +371,9 @@ def split(w, name, out, x, sizes, dimension=0):
 @operator("cat")
 def concatenate(w, name, out, values, dimension=0):
     values = [w.convert(value, out.dtype) for value in values if value.shape != (0,) or len(out.shape) == 1]
-    return values[0] if len(values) == 1 else w.write("concatenate", out.shape, out.dtype, values, f"dimensions={{{dimension % len(out.shape)}}}")
+    if len(values) == 1:
+        return values[0]
+    return w.write("concatenate", out.shape, out.dtype, values, f"dimensions={{{dimension % len(out.shape)}}}")
 
 
 @operator("constant_pad_nd")
