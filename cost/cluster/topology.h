@@ -53,6 +53,9 @@ AmStatus topology_build(Topology **topology, Arena *arena, Cluster *cluster, jso
 AmStatus topology_part(Topology **topology, Arena *arena, const Cluster *of, const int32_t *devices,
                        int32_t count, AmError *error);
 
+/* Returns the bytes per second that the device with the fastest links sends over all of them. */
+double topology_fastest_rate(const Topology *topology);
+
 /* Finds the directed edges from device a to device b in order, at most `longest`; none if a == b. The route
  * has the least latency, then the fewest edges, then the lowest edge at a tie. In a tree the time is that of
  * the route; else that of a search through the graph, unless the cache has routes from `a`. Thread-safe. */

@@ -267,6 +267,17 @@ static void route_in_tree(const Topology *self, int32_t a, int32_t b, int32_t *e
         edges[k] = upwards[target] ^ 1;
 }
 
+double topology_fastest_rate(const Topology *self) {
+    double fastest = 0;
+    for (int32_t d = 0; d < self->device_count; d++) {
+        double rate = 0;
+        for (int32_t k = self->first_leaving[d]; k < self->first_leaving[d + 1]; k++)
+            rate += self->edges[self->leaving[k] / 2].bytes_per_second;
+        fastest = rate > fastest ? rate : fastest;
+    }
+    return fastest;
+}
+
 void topology_route(const Topology *self, int32_t a, int32_t b, int32_t *edges, int32_t *count) {
     *count = 0;
     if (a == b) return;

@@ -206,18 +206,9 @@ AmStatus plan_bound_mixed(double *seconds, const BoundMixedSpace *space, AmError
 /* Returns the bytes per second that the device with the fastest links sends over all of them; 0: no claim, as
  * collectives do not follow the links. */
 static double fastest_rate(const Cluster *cluster) {
-    const Topology *topology = cluster->topology;
-    double fastest = 0;
     for (int32_t k = 0; k < cluster->link_count; k++)
         if (cluster->links[k].collectives) return 0;
-    for (int32_t d = 0; d < cluster->device_count && !cluster->nccl; d++) {
-        double rate = 0;
-        for (int32_t e = 0; e < topology->edge_count; e++)
-            if (topology->edges[e].from == d || topology->edges[e].to == d)
-                rate += topology->edges[e].bytes_per_second;
-        fastest = fmax(fastest, rate);
-    }
-    return fastest;
+    return cluster->nccl ? 0 : topology_fastest_rate(cluster->topology);
 }
 
 /* Makes a cluster of the same devices, each on a server of its own, with equal links. */

@@ -14,6 +14,7 @@
 #include <math.h>
 
 #include "base/system/parallel.h"
+#include "cost/cluster/topology.h"
 #include "lowering/micro_batch/micro_batches.h"
 #include "planners/bounds/bound_launches.h"
 #include "planners/bounds/bound_mixed.h"
@@ -164,6 +165,28 @@ static double seconds_on_stage(const BoundIteration *self, const DifferentWork *
     return (launches + least) / weights;
 }
 
+/* Finds the least seconds in which the devices of a stage send, or receive, the part of an iteration that
+ * crosses each border, over the fastest links (CutWork.transfers). */
+static AmStatus find_transfers(BoundIteration *self, AmError *error) {
+    const BoundPipelines *of = self->of;
+    const BoundWork *work = &of->groups.work;
+    int32_t row = of->groups.places + 1;
+    double rate = topology_fastest_rate(of->cluster->topology);
+    if (!work->crossing[0] || rate <= 0) return AM_OK;
+    double *seconds = ARENA_ARRAY(&self->arena, double, PATH_PASSES * of->width_count * row);
+    if (!seconds) return am_fail_memory(error, of->width_count * row);
+    for (int32_t w = 0; w < of->width_count; w++) {
+        int32_t devices = 0;
+        for (int32_t t = 0; t < of->type_count; t++) devices += of->widths[w * of->type_count + t];
+        for (int32_t pass = 0; pass < PATH_PASSES; pass++)
+            for (int32_t q = 1; q <= work->spine_count[0]; q++)
+                seconds[(pass * of->width_count + w) * row + q] =
+                    work->crossing[pass][q - 1] / (self->micro_batches * devices * rate);
+    }
+    self->cut_work.transfers = seconds;
+    return AM_OK;
+}
+
 /* Makes the tables, in the iteration's arena. A class has the sum of its parts, for each width, pass and
  * order. */
 static AmStatus fill_iteration(BoundIteration *self, AmError *error) {
@@ -202,6 +225,7 @@ static AmStatus fill_iteration(BoundIteration *self, AmError *error) {
                                .placed = groups->placed,
                                .memory = of->space->memory.fraction > 0 ? of->memory : NULL,
                                .offloads_optimizer = of->space->memory.offloads_optimizer};
+    TRY(find_transfers(self, error));
     return cut_tables_create(&self->cuts, &self->arena, &self->cut_work, error);
 }
 

@@ -78,11 +78,15 @@ static void find_steps(CutSearch *self) {
 static void weigh_step(const CutSearch *self, Step *step) {
     memset(step->weights, 0, sizeof step->weights);
     memset(step->across, 0, sizeof step->across);
+    memset(step->passing, 0, sizeof step->passing);
     for (int32_t kind = 0; kind < PATH_KINDS; kind++) {
         const PathCounts *counts = &self->counts[kind][step->stage];
         const double *potentials = self->potentials[kind];
         double end = potentials[self->state_count - 1], rise = potentials[step->to] - potentials[step->from];
         if (end == 0) continue;
+        for (int32_t pass = 0; pass < PATH_PASSES; pass++)
+            step->passing[pass] += end * counts->once[pass][BOUND_SPINE] +
+                                   path_passes_again(kind) * self->above[kind][pass][step->to];
         for (int32_t k = 0; k < COUNTS; k++) {
             int32_t pass = k / BOUND_ORDERS, order = k % BOUND_ORDERS;
             bool is_passed = order == BOUND_SPINE || order == BOUND_BETWEEN;
@@ -230,7 +234,8 @@ INLINED void take_lanes(CutSearch *self, const Step *first, int32_t count) {
     }
     for (int32_t q = first->stage == self->stages - 1 ? places : 0; q <= places; q++) {
         const int32_t *across = q > 0 ? &tables->across[(q - 1) * longest] : NULL;
-        Lanes least = {from[q], from[q], from[q], from[q]};
+        const Lanes none = {from[q], from[q], from[q], from[q]}; /* of a stage without places */
+        Lanes least = infinite, transfers = {0};
         LaneMask firsts = {0}; /* places from which on a stage that ends here fits */
         int32_t lowest_first = q;
         for (int32_t l = 0; l < CUT_LANES && tables->first_places; l++) {
@@ -248,6 +253,9 @@ INLINED void take_lanes(CutSearch *self, const Step *first, int32_t count) {
             if (is_scarce) here = SELECT_LANES(firsts <= q - 1 - k, here, infinite);
             least = SMALLER_LANES(least, here);
         }
+        for (int32_t l = 0; l < CUT_LANES && tables->work->transfers; l++)
+            transfers[l] = cut_transfers_weighed(tables->work, steps[l], q);
+        least = SMALLER_LANES(least + transfers, none);
         for (int32_t l = 0; l < count; l++) to[l][q] = smaller(to[l][q], least[l]);
     }
 }

@@ -13,6 +13,10 @@
  * therefore a shortest path over states and places. An item that a border may divide counts with its least
  * cost anywhere, if the stage of its first place ends before it does.
  *
+ * A border between two stages that have places costs a transfer of each pass, which is on a path as often as
+ * the path passes from the one stage to the other (CutWork.transfers). The width of the one stage alone
+ * bounds it: its devices send, or receive, all that crosses the border.
+ *
  * Three files: tables of work (cut_tables.c), the shortest path for given weights (cut_path.c), and the
  * ascent over weights (cut_weights.c).
  */
@@ -57,6 +61,9 @@ typedef struct CutWork {
     const int32_t *widths;       /* [width * type_count + type] devices of a stage */
     const ClassSeconds *seconds; /* [class * width_count + width] */
     const Placed *placed;
+    /* [(pass * width_count + width) * (places + 1) + q] seconds of a transfer in one iteration between a
+     * stage of a width that ends before place q and the next one; NULL: none */
+    const double *transfers;
     const double *memory; /* [width] bytes of a stage's devices that plans may fill; NULL: any */
     bool offloads_optimizer;
 } CutWork;
@@ -112,9 +119,24 @@ void class_seconds_add(ClassSeconds *sum, const ClassSeconds *seconds);
 /* A stage of some width between two states. */
 typedef struct Step {
     int32_t stage, width, from, to;
-    double weights[COUNTS]; /* of a second of each pass and order on the stage */
-    double across[COUNTS];  /* of a second of items across a border */
+    double weights[COUNTS];      /* of a second of each pass and order on the stage */
+    double across[COUNTS];       /* of a second of items across a border */
+    double passing[PATH_PASSES]; /* of a second of a transfer between the stage and the next one */
 } Step;
+
+/* Returns the seconds of a transfer after a stage that ends before place q. */
+static inline double cut_transfer(const CutWork *work, int32_t pass, int32_t width, int32_t q) {
+    if (!work->transfers || q == 0 || q == work->places) return 0;
+    return work->transfers[(pass * work->width_count + width) * (work->places + 1) + q];
+}
+
+/* Returns the weighted seconds of the transfers after a stage that ends before place q. */
+static inline double cut_transfers_weighed(const CutWork *work, const Step *step, int32_t q) {
+    double sum = 0;
+    for (int32_t pass = 0; pass < PATH_PASSES; pass++)
+        sum += step->passing[pass] * cut_transfer(work, pass, step->width, q);
+    return sum;
+}
 
 /* The least weight of a second of one pass and order on stages of a width, or across their borders. */
 typedef struct LeastWeights {

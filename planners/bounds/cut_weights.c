@@ -97,12 +97,13 @@ static double find_first(CutSearch *self, const Step *step, int32_t end, int32_t
     int32_t places = tables->work->places, longest = tables->longest;
     const double *from = &self->least[step->from * (places + 1)], *sums = self->scratch.sums;
     double least = from[end];
+    double transfers = cut_transfers_weighed(tables->work, step, end);
     *first = end;
     cut_path_sum(self, step);
     for (int32_t p = cut_first_place(tables, step->width, end); p < end; p++) {
         int32_t k = end - 1 - p < longest ? end - 1 - p : longest - 1;
-        double cost =
-            from[p] + sums[end] - sums[p] - self->scratch.of_sets[tables->across[(end - 1) * longest + k]];
+        double cost = from[p] + sums[end] - sums[p] -
+                      self->scratch.of_sets[tables->across[(end - 1) * longest + k]] + transfers;
         if (cost >= least) continue;
         least = cost;
         *first = p;
@@ -155,6 +156,11 @@ static double path_seconds(const CutSearch *self, const PathStage *path, int32_t
         for (int32_t pass = 0; pass < PATH_PASSES && u > stage; pass++)
             sum += on->above[pass] *
                    (path[u].seconds.of[pass][BOUND_SPINE] + path[u].seconds.of[pass][BOUND_BETWEEN]);
+        for (int32_t pass = 0; pass < PATH_PASSES && path[u].end > path[u].first; pass++) {
+            double again = u >= stage && path_passes_again(kind) ? on->above[pass] : 0;
+            sum += (self->counts[kind][u].once[pass][BOUND_SPINE] + again) *
+                   cut_transfer(self->tables->work, pass, path[u].step->width, path[u].end);
+        }
     }
     return sum;
 }

@@ -33,6 +33,9 @@
  * is at least the mean of the paths that stay on a stage v for all iterations of a pass. With the weight 1 /
  * (M - 1) for each v after s, and the rest for s, this mean is PATH_LAST.
  *
+ * A path passes the transfer of F from stage u to u + 1 as often as it goes up between them: once, or for
+ * PATH_PERIOD where u >= s. It passes that of B once, or for PATH_STAYS and PATH_PERIOD where u >= s.
+ *
  * The end of an iteration may come after its transfer, its beginning before its input: BoundOrder.
  */
 #ifndef PLANNERS_BOUNDS_PIPELINE_PATHS_H
@@ -60,6 +63,12 @@ typedef struct PathCounts {
     double above[PATH_PASSES];                /* of BOUND_SPINE and BOUND_BETWEEN */
     double across[PATH_PASSES][BOUND_ORDERS]; /* replaces `more` and `above` of items that a border divides */
 } PathCounts;
+
+/* Returns whether a path passes the transfers after its stage as often as the work of later stages that
+ * `above` counts: not PATH_LAST, which under GPipe is a mean of paths that pass each transfer once. */
+static inline bool path_passes_again(int32_t kind) {
+    return kind != PATH_LAST;
+}
 
 PathCounts path_counts(PathKind kind, int32_t stages, int32_t micro_batches, int32_t stage);
 

@@ -27,6 +27,19 @@ static void find_backward_places(const BoundWork *work, const int32_t *of_groups
         if (places[2 * t + 2] > places[2 * t]) places[2 * t] = places[2 * t + 2];
 }
 
+/* Sets the bytes that cross each border if it divides stages: those between the product before it and the
+ * next one of a spine, if that product is surely on the stage before the border, and the other one behind. */
+static void find_crossing(const BoundWork *work, const int32_t *of_backward) {
+    for (int32_t b = 0; b < work->spine_count[0]; b++) {
+        work->crossing[0][b] = b + 1 < work->spine_count[0] ? work->sent[0][b] : 0;
+        work->crossing[1][b] = 0;
+    }
+    for (int32_t t = 0; t + 1 < work->spine_count[1]; t++) {
+        const int32_t *from = &of_backward[2 * t], *to = &of_backward[2 * t + 2];
+        if (to[0] == to[1] && to[0] < from[0]) work->crossing[1][to[0]] = work->sent[1][t];
+    }
+}
+
 AmStatus bound_work_find_borders(BoundWork *work, AmError *error) {
     Arena arena = {0};
     int32_t *of_groups = ARENA_ARRAY(&arena, int32_t, 2 * work->group_count + 1);
@@ -44,6 +57,7 @@ AmStatus bound_work_find_borders(BoundWork *work, AmError *error) {
         of_groups[2 * item->group + 1] = item->end;
     }
     find_backward_places(work, of_groups, of_backward);
+    if (work->crossing[0]) find_crossing(work, of_backward);
     for (int32_t k = 0; k < work->item_count; k++) {
         BoundItem *item = &work->items[k];
         /* Other items may be on any stage before that of their operands. */

@@ -267,6 +267,28 @@ static void find_waits(WorkFinder *self) {
         }
 }
 
+/* Finds the bytes between neighbouring products of the spine: of all paths from one to the next, the greatest
+ * of their least values. No path passes a third product of the spine. */
+static AmStatus find_sent(WorkFinder *self, int32_t pass, AmError *error) {
+    const SplitOptions *options = self->split_options;
+    int32_t count = self->rules->entry_count, length = self->work->spine_count[pass];
+    double *sent = self->work->sent[pass] = ARENA_ARRAY(self->arena, double, length + 1);
+    double *widest = ARENA_ARRAY(&self->scratch, double, count + 1); /* of the paths from product after[i] */
+    if (self->arena->failed || self->scratch.failed) return am_fail_memory(error, count);
+    for (int32_t i = 0; i < count; i++) {
+        const IrShape *shape = &ir_instruction(self->module, i)->shape;
+        double bytes = shape->type == DTYPE_TUPLE ? 0 : (double)ir_shape_bytes(shape), before = 0;
+        int32_t place = self->place[i], from = place >= 0 ? place - 1 : self->after[i];
+        for (int32_t k = 0; k < split_options_operand_count(options, i) && from >= 0; k++) {
+            int32_t operand = split_options_operand(options, i, k);
+            if (self->after[operand] == from) before = fmax(before, widest[operand]);
+        }
+        if (place > 0) sent[place - 1] = before;
+        widest[i] = place >= 0 ? bytes : fmin(before, bytes);
+    }
+    return AM_OK;
+}
+
 /* Adds the items of a pass, from the operators of the sharding graph. */
 static void add_items(WorkFinder *self, const ShardingGraph *graph, bool backward) {
     for (int32_t n = 0; n < graph->node_count; n++) {
@@ -350,7 +372,7 @@ static AmStatus find_kept_bytes(WorkFinder *self, const ShardingGraph *graph, Am
 }
 
 /* Lists the items. The forward spine ends with the operands of the first product of the backward spine. */
-static void find_items(WorkFinder *self, const ShardingGraph *graph) {
+static AmStatus find_items(WorkFinder *self, const ShardingGraph *graph, AmError *error) {
     int32_t *spine_count = self->work->spine_count, count = self->rules->entry_count, first = -1;
     for (int32_t i = 0; i < count; i++) { /* what depends on the backward pass */
         self->has_gradients[i] = is_in_iterations(self, i) && is_backward(self, i) && has_batch(self, i);
@@ -361,6 +383,7 @@ static void find_items(WorkFinder *self, const ShardingGraph *graph) {
     for (int32_t i = 0; i < count; i++)
         if (self->place[i] == 0) first = i;
     find_waits(self);
+    TRY(find_sent(self, 1, error));
     add_items(self, graph, true);
     spine_count[0] = find_spine(self, false);
     find_waits(self);
@@ -370,7 +393,11 @@ static void find_items(WorkFinder *self, const ShardingGraph *graph) {
         self->last_place[i] = last = self->place[i] >= 0 ? self->place[i] : last;
     }
     find_waits(self);
+    TRY(find_sent(self, 0, error));
     add_items(self, graph, false);
+    for (int32_t pass = 0; pass < 2; pass++)
+        self->work->crossing[pass] = ARENA_ARRAY(self->arena, double, spine_count[0] + 1);
+    return self->arena->failed ? am_fail_memory(error, spine_count[0]) : AM_OK;
 }
 
 /* Allocates the tables, and finds the parameters and the classes of the batch. */
@@ -418,8 +445,7 @@ AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanC
     TRY_OR_FAIL(open_finder(&self, primary, error));
     find_weights(&self);
     TRY_OR_FAIL(find_groups(&self, error));
-    find_items(&self, graph);
-    if (arena->failed) TRY_OR_FAIL(am_fail_memory(error, work->item_count));
+    TRY_OR_FAIL(find_items(&self, graph, error));
     TRY_OR_FAIL(find_kept_bytes(&self, graph, error));
     TRY_OR_FAIL(place_sums(&self, error));
     status = bound_work_find_borders(work, error);

@@ -16,6 +16,10 @@
  * or not after the stage of a product before it and not before that of one after it. An item
  * therefore has borders [first, end). If none of these divides stages, it is on the stage of
  * `first`, and on its pass if it lies between others.
+ *
+ * Stages with neighbouring products of a spine exchange a value of each path between the two: one of
+ * at least the bytes of the path's least value. The stage of the first one sends it, and that of the
+ * second one receives it.
  */
 #ifndef PLANNERS_BOUNDS_WORK_ITEMS_H
 #define PLANNERS_BOUNDS_WORK_ITEMS_H
@@ -54,6 +58,8 @@ typedef struct BoundWork {
     int32_t type_count;         /* of the devices; 0 or 1: one */
     const double *type_weights; /* [type] of a second (bound_of_work.h); NULL: one type */
     int32_t spine_count[2];     /* products, of the forward and of the backward pass */
+    double *sent[2];            /* [place] bytes between a product of each spine and the next one; or NULL */
+    double *crossing[2];        /* [border] bytes of both passes that stages exchange there; or NULL */
 } BoundWork;
 
 /* Allocates in the arena; for the context as read and a device's type. `*known` false: no claim for
@@ -61,8 +67,9 @@ typedef struct BoundWork {
 AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanContext *primary,
                          const Cluster *cluster, int32_t device, AmError *error);
 
-/* Sets borders from places: of forward items `first` and `end` are those of the module's order before, or -1;
- * of backward ones `first` is the least place of what nothing waits for, or -1. */
+/* Sets what crosses borders from `sent`, and borders from places: of forward items `first` and `end` are
+ * those of the module's order before, or -1; of backward ones `first` is the least place of what nothing
+ * waits for, or -1. */
 AmStatus bound_work_find_borders(BoundWork *work, AmError *error);
 
 /* Returns the least seconds of an operator over all of its splits. */

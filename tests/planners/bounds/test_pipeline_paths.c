@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "base/random.h"
+#include "cost/cluster/topology.h"
 #include "planners/bounds/bound_pipelines.h"
 #include "planners/bounds/pipeline_paths.h"
 #include "propagation/plan/pipeline_schedule.h"
@@ -22,8 +23,9 @@ enum { MOST_STAGES = 8, MOST_ITERATIONS = 64 };
  * waits for others. */
 typedef struct Stage {
     double of[PATH_PASSES][BOUND_ORDERS], early[PATH_PASSES];
-    bool puts_off_anywhere; /* of the backward pass until W */
-    bool is_across;         /* work between others lies across a border: it has no dependents here */
+    double transfer[PATH_PASSES]; /* to the next stage, and back */
+    bool puts_off_anywhere;       /* of the backward pass until W */
+    bool is_across;               /* work between others lies across a border: it has no dependents here */
 } Stage;
 
 typedef struct Pipeline {
@@ -77,9 +79,11 @@ static double run(const Pipeline *self) {
                 const ScheduleIteration *iteration = &iterations[s][done[s]];
                 int32_t m = iteration->micro_batch;
                 double arrival = 0, ignored;
-                if (iteration->pass == SCHEDULE_FORWARD && s > 0) arrival = sent[0][s - 1][m];
+                if (iteration->pass == SCHEDULE_FORWARD && s > 0)
+                    arrival = sent[0][s - 1][m] + self->stages[s - 1].transfer[PATH_FORWARD];
                 if (iteration->pass == SCHEDULE_BACKWARD)
-                    arrival = s + 1 < stages ? sent[1][s + 1][m] : sent[0][s][m];
+                    arrival = s + 1 < stages ? sent[1][s + 1][m] + self->stages[s].transfer[PATH_BACKWARD]
+                                             : sent[0][s][m];
                 if (isinf(arrival)) break;
                 double *to = iteration->pass == SCHEDULE_WEIGHTS ? &ignored : &sent[iteration->pass][s][m];
                 if (self->kind == SCHEDULE_ZB_2P && done[s] == 0)
@@ -102,6 +106,10 @@ static double path_seconds(const Pipeline *self, PathKind kind, int32_t stage) {
     double sum = 0;
     for (int32_t u = 0; u < self->stage_count; u++) {
         const PathCounts counts = path_counts(kind, self->stage_count, self->iterations, u);
+        for (int32_t pass = 0; pass < PATH_PASSES && u + 1 < self->stage_count; pass++) {
+            double again = u >= stage && path_passes_again(kind) ? on.above[pass] : 0;
+            sum += (counts.once[pass][BOUND_SPINE] + again) * self->stages[u].transfer[pass];
+        }
         for (int32_t pass = 0; pass < PATH_PASSES; pass++)
             for (int32_t order = 0; order < BOUND_ORDERS; order++) {
                 bool is_passed = order == BOUND_SPINE || order == BOUND_BETWEEN;
@@ -152,6 +160,7 @@ static void test_no_random_pipeline_is_quicker(void **state) {
             stage->is_across = random_below(&rng, 2) == 0;
             for (int32_t pass = 0; pass < PATH_PASSES; pass++) {
                 stage->early[pass] = (double)random_below(&rng, 3) / 2;
+                stage->transfer[pass] = random_seconds(&rng);
                 for (int32_t order = 0; order < BOUND_ORDERS; order++)
                     stage->of[pass][order] = random_seconds(&rng);
             }
@@ -231,11 +240,17 @@ static void make_even(BoundWork *work, Random *rng) {
 }
 
 /* Products in a row, many with a weight, and others between and beside them. */
-static void make_work(BoundWork *work, BoundItem *items, Random *rng) {
+static void make_work(BoundWork *work, BoundItem *items, double (*bytes)[MOST_SPINE], Random *rng) {
     int32_t length = 1 + (int32_t)random_below(rng, MOST_SPINE - 1), others = (int32_t)random_below(rng, 20);
     bool is_plain = random_below(rng, 2) == 0; /* products of any proportions, but no others */
     bool has_sums = random_below(rng, 3) == 0; /* alone */
+    bool has_transfers = random_below(rng, 2) == 0;
     *work = (BoundWork){.items = items, .spine_count = {length, length}};
+    for (int32_t k = 0; k < 2; k++) {
+        work->sent[k] = bytes[k];
+        work->crossing[k] = bytes[2 + k];
+        for (int32_t p = 0; p < length; p++) bytes[k][p] = has_transfers * 1e10 * random_uniform(rng);
+    }
     for (int32_t p = 0; p < length; p++) {
         bool is_group = random_below(rng, 4) > 0;
         int32_t t = length - 1 - p, group = is_group ? work->group_count++ : -1;
@@ -392,6 +407,29 @@ static double seconds_of_slowest(const BoundItem *item, const Cuts *cuts, const 
     return seconds;
 }
 
+static int32_t width_of(const BoundWork *work, const Cuts *cuts, const Cluster *cluster, int32_t stage) {
+    int32_t width = 0;
+    if (work->type_count <= 1) return cuts->widths[stage];
+    for (int32_t d = 0; d < cluster->device_count; d++) width += cuts->stage_of[d] == stage;
+    return width;
+}
+
+/* Sets the seconds between neighbouring products of a spine on different stages: all devices of the earlier
+ * stage send, or receive, at once. */
+static void fill_transfers(Pipeline *pipeline, const BoundWork *work, const Cuts *cuts,
+                           const Cluster *cluster) {
+    for (int32_t pass = 0; pass < PATH_PASSES; pass++) {
+        const int32_t *at = pass == PATH_FORWARD ? cuts->forward : cuts->backward;
+        for (int32_t p = 0; p + 1 < work->spine_count[pass]; p++) {
+            int32_t stage = pass == PATH_FORWARD ? at[p] : at[p + 1];
+            if (at[p] == at[p + 1]) continue;
+            pipeline->stages[stage].transfer[pass] +=
+                work->sent[pass][p] / (pipeline->iterations * width_of(work, cuts, cluster, stage) *
+                                       topology_fastest_rate(cluster->topology));
+        }
+    }
+}
+
 static void fill_stages(Pipeline *pipeline, const BoundWork *work, const Cuts *cuts, const Cluster *cluster,
                         Random *rng) {
     int32_t of_groups[MOST_SPINE];
@@ -403,6 +441,7 @@ static void fill_stages(Pipeline *pipeline, const BoundWork *work, const Cuts *c
         for (int32_t pass = 0; pass < PATH_PASSES; pass++)
             pipeline->stages[s].early[pass] = (double)random_below(rng, 3) / 2;
     }
+    if (work->sent[0]) fill_transfers(pipeline, work, cuts, cluster);
     for (int32_t k = 0; k < work->item_count; k++) {
         const BoundItem *item = &work->items[k];
         BoundOrder order;
@@ -481,7 +520,7 @@ static void check_work(const char *name, int32_t count) {
     Cluster *cluster;
     AmError error = {0};
     Random rng;
-    int32_t tried = 0, raised = 0; /* pipelines; bounds, by memory */
+    int32_t tried = 0, raised = 0, raised_by_transfers = 0; /* pipelines; bounds, by memory and transfers */
     random_seed(&rng, 3);
     assert_int_equal(cluster_read(&cluster, &arena, name, &error), AM_OK);
     for (int32_t k = 0; k < count; k++) {
@@ -489,14 +528,19 @@ static void check_work(const char *name, int32_t count) {
         BoundWork work;
         Pipeline pipeline = {.stage_count = 1 + (int32_t)random_below(&rng, 6),
                              .iterations = 1 + (int32_t)random_below(&rng, 8)};
-        double type_seconds[MOST_ITEMS * MOST_TYPES], weights[MOST_TYPES];
-        make_work(&work, items, &rng);
+        double type_seconds[MOST_ITEMS * MOST_TYPES], weights[MOST_TYPES], bytes[4][MOST_SPINE];
+        make_work(&work, items, bytes, &rng);
         add_types(&work, cluster, type_seconds, weights, &rng);
         int32_t stages = pipeline.stage_count, iterations = pipeline.iterations;
         double of_1f1b = bound_of(&work, cluster, iterations, stages, SCHEDULE_1F1B, 0.9);
         double of_all = bound_of(&work, cluster, iterations, stages, SCHEDULE_ZB_H1, 0.9);
         double of_next = bound_of(&work, cluster, iterations, stages, SCHEDULE_ZB_2P, 0.9);
         raised += of_1f1b > 1.05 * bound_of(&work, cluster, iterations, stages, SCHEDULE_1F1B, 0);
+        BoundWork alone = work; /* without transfers */
+        alone.crossing[0] = alone.crossing[1] = NULL;
+        double without = bound_of(&alone, cluster, iterations, stages, SCHEDULE_1F1B, 0.9);
+        assert_true(of_1f1b >= 0.9 * without);
+        raised_by_transfers += of_1f1b > 1.01 * without;
         Cuts best[4];
         double least[4] = {INFINITY, INFINITY, INFINITY, INFINITY};
         for (int32_t n = 0; n < 200; n++) {
@@ -523,6 +567,7 @@ static void check_work(const char *name, int32_t count) {
     }
     assert_true(tried >= count * 4);
     assert_true(raised >= count / 20);
+    assert_true(raised_by_transfers >= count / 50);
     cluster_free(cluster);
     arena_free(&arena);
 }
@@ -534,7 +579,7 @@ static void test_no_pipeline_of_work_is_quicker(void **state) {
 
 static void test_no_pipeline_on_mixed_devices_is_quicker(void **state) {
     (void)state;
-    check_work(SOURCE_DIR "/tests/data/clusters/three_types.json", sample_of(500, 10));
+    check_work("tests/data/clusters/three_types.json", sample_of(500, 10));
 }
 
 /* Equal products on equal stages reach the bound, if a stage's work is not divided. */
