@@ -5,6 +5,7 @@ import warnings
 import jax
 
 from .roles import signature, subtrees
+from .step_graph import Constant, Graph
 
 OTHERWISE = "; for a step that is not to train (evaluation, inference) give inference=True"
 
@@ -156,3 +157,38 @@ def warn_of_gradients(traced, document):
             "such as optax.apply_updates(params, updates)",
             stacklevel=2,
         )
+
+
+def constants_of_loop(node):
+    """(body, the values that every trip reads unchanged) of a scan or a while loop; (None, []) of others."""
+    params = node.params
+    if node.primitive.name == "scan":
+        return Graph(params["jaxpr"]), node.inputs[:params["num_consts"]]
+    if node.primitive.name == "while":
+        first = params["cond_nconsts"]
+        return Graph(params["body_jaxpr"]), node.inputs[first:first + params["body_nconsts"]]
+    return None, []
+
+
+def warn_of_slices(traced, document):
+    """Warns of a loop that cuts data into equal parts by dynamic_slice, as accumulation of gradients may do: no plan
+    splits the rows of the parts over devices."""
+    graph = Graph(traced.closed)
+    paths = {graph.inputs[row["number"]]: row["path"] for row in document["parameters"] if row["role"] == "data"}
+    for node in graph.nodes:
+        body, values = constants_of_loop(node)
+        if body is None:
+            continue
+        data = {own: value for own, value in zip(body.inputs, values)
+                if not isinstance(value, Constant) and value in paths}
+        for cut in body.nodes:
+            if cut.primitive.name != "dynamic_slice" or cut.inputs[0] not in data:
+                continue
+            path, shape = paths[data[cut.inputs[0]]], body.shapes[cut.inputs[0]]
+            rows = cut.params["slice_sizes"][0]
+            if 1 < rows < shape[0] and shape[0] % rows == 0 and not isinstance(cut.inputs[1], Constant):
+                warnings.warn(
+                    f"{cut.label}: a loop cuts {path} into parts of {rows} rows, which no plan splits over devices; "
+                    f"let lax.scan read {path}.reshape({shape[0] // rows}, {rows}, ...)",
+                    stacklevel=2,
+                )

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from . import graph_objects, module_proto
-from .checks import check_trains, warn_of_gradients, warn_of_jax_jit, warn_of_lost_state
+from .checks import check_trains, warn_of_gradients, warn_of_jax_jit, warn_of_lost_state, warn_of_slices
 from .groups import whole_batch
 from .roles import Known, roles, write
 from .step_graph import Graph
@@ -195,6 +195,8 @@ def lower_traced(traced, constants, updates, data_arguments, loss, inference):
         {"number": row["number"], "path": path, "role": row["role"], "output": row["output"]}
         for row, path in zip(document["parameters"], paths)
     ]
+    if not inference:
+        warn_of_slices(traced, document)
     return lowered, module, document
 
 

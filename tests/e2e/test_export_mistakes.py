@@ -162,6 +162,28 @@ def test_gradients_instead_of_weights():
     warned(["look like gradients", "apply_updates"], step, (PARAMS, X, Y))
 
 
+def test_parts_by_dynamic_slice():
+    def accumulated(params, x, y):
+        def add(k, total):
+            rows = jax.lax.dynamic_slice_in_dim(x, 4 * k, 4), jax.lax.dynamic_slice_in_dim(y, 4 * k, 4)
+            return jax.tree.map(jnp.add, total, jax.grad(plain_loss)(params, *rows))
+
+        gradients = jax.lax.fori_loop(0, 2, add, jax.tree.map(jnp.zeros_like, params))
+        return jax.tree.map(lambda old, change: old - change, params, gradients), plain_loss(params, x, y)
+
+    def scanned(params, x, y):
+        add = lambda total, rows: (jax.tree.map(jnp.add, total, jax.grad(plain_loss)(params, *rows)), None)
+        parts = x.reshape(2, 4, 16), y.reshape(2, 4, 4)
+        gradients, _ = jax.lax.scan(add, jax.tree.map(jnp.zeros_like, params), parts)
+        return jax.tree.map(lambda old, change: old - change, params, gradients), plain_loss(params, x, y)
+
+    words = ["test_export_mistakes.py:", "x into parts of 4 rows", "x.reshape(2, 4, ...)", "y.reshape(2, 4, ...)"]
+    warned(words, accumulated, (PARAMS, X, Y))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        export(scanned, (PARAMS, X, Y))
+
+
 def test_objects_outside_of_the_arguments():
     model, optimizer = objects()
     refused(["not among its arguments"], lambda x, y: nnx_step(model, optimizer, x, y), (X, Y))
