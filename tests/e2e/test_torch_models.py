@@ -134,14 +134,14 @@ class SharedBlocks(nn.Module):
 
     def forward(self, words):
         x = self.table(words)
-        order = x.mean(2).argsort(1)[:, :, None].expand(-1, -1, 32)
+        order = x.mean(2).argsort(1)[:, :, None].expand(-1, -1, 28)
         for block in self.blocks:
-            x = x + block(x).gather(1, order)
+            x = x + block(x)
         x = turned(x, self.turns) + torch.fft.irfft(torch.fft.rfft(x, dim=1) * self.filter, n=8, dim=1)
         x = x[:, self.order]
         x = x.view(*x.shape[:2], 8, 4)
         rows, columns = torch.tril_indices(8, 8, -1)
-        return self.head((x @ x.mT)[:, :, rows, columns])
+        return self.head((x @ x.mT)[:, :, rows, columns].gather(1, order))
 
 
 def classify(model, words, y):
