@@ -16,25 +16,12 @@
 #include "base/files/array_rows.h"
 #include "base/files/file.h"
 #include "base/files/zip_place.h"
-
-static char folder[] = "/tmp/automap_rows_XXXXXX";
-
-static const char *in_folder(const char *name) {
-    static char path[256];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
-static int make_folder(void **state) {
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
+#include "tests/support/folder_case.h"
 
 static int remove_folder(void **state) {
     (void)state;
     static const char *const names[] = {"a.npz", "a.npy", "a.safetensors"};
-    for (size_t k = 0; k < sizeof names / sizeof *names; k++) unlink(in_folder(names[k]));
-    return rmdir(folder);
+    return remove_files(names, sizeof names / sizeof *names);
 }
 
 enum { ROWS = 60, COLUMNS = 7 };

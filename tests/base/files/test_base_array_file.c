@@ -17,25 +17,12 @@
 #include "base/files/array_file.h"
 #include "base/files/file.h"
 #include "base/random.h"
-
-static char folder[] = "/tmp/automap_array_XXXXXX";
-
-static const char *in_folder(const char *name) {
-    static char path[256];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
-static int make_folder(void **state) {
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
+#include "tests/support/folder_case.h"
 
 static int remove_folder(void **state) {
     (void)state;
     static const char *const names[] = {"a.npz", "a.npy", "a.safetensors", "damaged"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) unlink(in_folder(names[i]));
-    return rmdir(folder);
+    return remove_files(names, sizeof names / sizeof *names);
 }
 
 static const float WEIGHTS[6] = {1, -2, 3.5f, INFINITY, 1e-40f, 6};

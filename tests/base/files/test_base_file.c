@@ -14,25 +14,12 @@
 #include <unistd.h>
 
 #include "base/files/file.h"
-
-static char folder[] = "/tmp/automap_file_XXXXXX";
-
-static const char *in_folder(const char *name) {
-    static char path[256];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
-static int make_folder(void **state) {
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
+#include "tests/support/folder_case.h"
 
 static int remove_folder(void **state) {
     (void)state;
     static const char *const names[] = {"a", "a.gz", "a.zst", "bomb.gz", "bomb.zst", "link", "cut"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) unlink(in_folder(names[i]));
-    return rmdir(folder); /* fails if a temporary file remains */
+    return remove_files(names, sizeof names / sizeof *names);
 }
 
 static void assert_read_fails(const char *path, const char *part_of_message) {

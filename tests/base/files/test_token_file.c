@@ -14,27 +14,12 @@
 
 #include "base/files/file.h"
 #include "base/files/token_file.h"
-
-static char folder[] = "/tmp/automap_tokens_XXXXXX";
-
-static const char *in_folder(const char *name) {
-    static char path[4][256];
-    static int next;
-    char *at = path[next = (next + 1) % 4];
-    snprintf(at, 256, "%s/%s", folder, name);
-    return at;
-}
-
-static int make_folder(void **state) {
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
+#include "tests/support/folder_case.h"
 
 static int remove_folder(void **state) {
     (void)state;
     static const char *const names[] = {"a.bin", "a.idx", "a.u16", "a.u32", "a.npy", "a.txt"};
-    for (size_t k = 0; k < sizeof names / sizeof *names; k++) unlink(in_folder(names[k]));
-    return rmdir(folder);
+    return remove_files(names, sizeof names / sizeof *names);
 }
 
 static void clean(void) {
