@@ -118,16 +118,22 @@ static AmStatus open_file(CheckpointReader *reader, int32_t number, int *file, A
     return AM_OK;
 }
 
-static AmStatus read_bytes(CheckpointReader *reader, int32_t number, int64_t offset, int64_t count, void *to,
-                           AmError *error) {
+/* Bytes of a file of the checkpoint. */
+typedef struct FileRange {
+    int32_t file; /* its number in the manifest */
+    int64_t offset, count;
+} FileRange;
+
+static AmStatus read_bytes(CheckpointReader *reader, FileRange range, void *to, AmError *error) {
     int file = -1;
-    TRY(open_file(reader, number, &file, error));
-    for (int64_t done = 0; done < count;) {
-        ssize_t got = pread(file, (char *)to + done, (size_t)(count - done), (off_t)(offset + done));
+    TRY(open_file(reader, range.file, &file, error));
+    for (int64_t done = 0; done < range.count;) {
+        ssize_t got =
+            pread(file, (char *)to + done, (size_t)(range.count - done), (off_t)(range.offset + done));
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0) {
             char path[4096];
-            file_path(path, reader, number);
+            file_path(path, reader, range.file);
             return am_fail(error, AM_ERROR_INPUT, path, "cannot be read: %s",
                            got < 0 ? strerror(errno) : "the file became shorter");
         }
@@ -136,33 +142,35 @@ static AmStatus read_bytes(CheckpointReader *reader, int32_t number, int64_t off
     return AM_OK;
 }
 
-/* Reads `count` bytes, possibly adjacent to the next read; bytes after `end` are not needed. */
-static AmStatus read_row(CheckpointReader *reader, int32_t number, int64_t offset, int64_t count, int64_t end,
-                         void *to, AmError *error) {
-    if (count >= WINDOW_BYTES / 4) return read_bytes(reader, number, offset, count, to, error);
-    bool is_inside = reader->window_file == number && offset >= reader->window_start &&
-                     offset + count <= reader->window_start + reader->window_bytes;
+/* Reads a row, possibly adjacent to the next one; bytes after `end` are not needed. */
+static AmStatus read_row(CheckpointReader *reader, FileRange row, int64_t end, void *to, AmError *error) {
+    if (row.count >= WINDOW_BYTES / 4) return read_bytes(reader, row, to, error);
+    bool is_inside = reader->window_file == row.file && row.offset >= reader->window_start &&
+                     row.offset + row.count <= reader->window_start + reader->window_bytes;
     if (!is_inside) {
         reader->window_file = -1;
-        reader->window_start = offset;
-        reader->window_bytes = end - offset < WINDOW_BYTES ? end - offset : WINDOW_BYTES;
-        TRY(read_bytes(reader, number, offset, reader->window_bytes, reader->window, error));
-        reader->window_file = number;
+        reader->window_start = row.offset;
+        reader->window_bytes = end - row.offset < WINDOW_BYTES ? end - row.offset : WINDOW_BYTES;
+        FileRange window = {.file = row.file, .offset = row.offset, .count = reader->window_bytes};
+        TRY(read_bytes(reader, window, reader->window, error));
+        reader->window_file = row.file;
     }
-    memcpy(to, reader->window + (offset - reader->window_start), (size_t)count);
+    memcpy(to, reader->window + (row.offset - reader->window_start), (size_t)row.count);
     return AM_OK;
 }
 
-static AmStatus verify_piece(CheckpointReader *reader, int32_t number, int64_t offset, int64_t count,
-                             const char *expected, const char *what, const char *name, AmError *error) {
+/* Compares a range with the manifest's digest of a part of the tensor; tensor NULL: of the file's header. */
+static AmStatus verify_range(CheckpointReader *reader, FileRange range, const char *expected,
+                             const CheckpointTensor *tensor, AmError *error) {
     char hex[DIGEST_ROOM], path[4096];
     Digest digest;
     AmStatus status = AM_OK;
     reader->window_file = -1;
     digest_begin(&digest);
-    for (int64_t done = 0; done < count && status == AM_OK;) {
-        int64_t some = count - done < WINDOW_BYTES ? count - done : WINDOW_BYTES;
-        status = read_bytes(reader, number, offset + done, some, reader->window, error);
+    for (int64_t done = 0; done < range.count && status == AM_OK;) {
+        int64_t some = range.count - done < WINDOW_BYTES ? range.count - done : WINDOW_BYTES;
+        FileRange window = {.file = range.file, .offset = range.offset + done, .count = some};
+        status = read_bytes(reader, window, reader->window, error);
         if (status == AM_OK) digest_add(&digest, reader->window, (size_t)some);
         done += some;
     }
@@ -170,9 +178,12 @@ static AmStatus verify_piece(CheckpointReader *reader, int32_t number, int64_t o
     if (status == AM_OK && !hex[0]) return am_fail_memory(error, WINDOW_BYTES);
     TRY(status);
     if (strcmp(hex, expected) == 0) return AM_OK;
-    file_path(path, reader, number);
-    return am_fail(error, AM_ERROR_INPUT, path, "damaged: the digest of %s%.300s%s is not the manifest's",
-                   what, name, *name ? "'" : "");
+    file_path(path, reader, range.file);
+    if (!tensor)
+        return am_fail(error, AM_ERROR_INPUT, path,
+                       "damaged: the digest of the header is not the manifest's");
+    return am_fail(error, AM_ERROR_INPUT, path, "damaged: the digest of '%.300s' is not the manifest's",
+                   tensor->path);
 }
 
 /* Checks that every byte of a file has a digest. */
@@ -191,14 +202,15 @@ AmStatus checkpoint_reader_verify(CheckpointReader *reader, int32_t first, int32
     for (int32_t f = first; f < manifest->file_count; f += stride) {
         const CheckpointFile *file = &manifest->files[f];
         int64_t covered = file->header_bytes;
-        TRY(verify_piece(reader, f, 0, file->header_bytes, file->digest, "the header", "", error));
+        FileRange header = {.file = f, .count = file->header_bytes};
+        TRY(verify_range(reader, header, file->digest, NULL, error));
         for (int32_t t = 0; t < manifest->tensor_count; t++) {
             const CheckpointTensor *tensor = &manifest->tensors[t];
             for (int32_t p = 0; p < tensor->part_count; p++) {
                 const CheckpointPart *part = &tensor->parts[p];
                 if (part->file != f) continue;
-                TRY(verify_piece(reader, f, part->offset, part->bytes, part->digest, "'", tensor->path,
-                                 error));
+                FileRange range = {.file = f, .offset = part->offset, .count = part->bytes};
+                TRY(verify_range(reader, range, part->digest, tensor, error));
                 covered += part->bytes;
             }
         }
@@ -206,6 +218,13 @@ AmStatus checkpoint_reader_verify(CheckpointReader *reader, int32_t first, int32
     }
     return AM_OK;
 }
+
+/* The requested elements of a tensor: of every dimension d, blocks[d] pieces at equal distances. */
+typedef struct Request {
+    const CheckpointTensor *tensor;
+    const int64_t *start, *extent, *blocks;
+    char *local; /* their array, row-major */
+} Request;
 
 /* Elements of one dimension that are contiguous both in the request and in a part. */
 typedef struct ElementRun {
@@ -218,15 +237,15 @@ typedef struct Runs {
 } Runs;
 
 /* Intersects two shards block by block, merged as two sorted lists of intervals. */
-static AmStatus intersect(Runs *runs, int64_t size, int64_t start, int64_t extent, int64_t blocks,
-                          const CheckpointPart *part, int32_t d, AmError *error) {
-    int64_t other = part->blocks[d];
-    int64_t piece = extent / blocks, part_piece = part->extent[d] / other;
+static AmStatus intersect(Runs *runs, const Request *request, const CheckpointPart *part, int32_t d,
+                          AmError *error) {
+    int64_t size = request->tensor->dimensions[d], blocks = request->blocks[d], other = part->blocks[d];
+    int64_t piece = request->extent[d] / blocks, part_piece = part->extent[d] / other;
     runs->count = 0;
     runs->list = malloc(sizeof *runs->list * (size_t)(blocks + other));
     if (!runs->list) return am_fail_memory(error, (int64_t)sizeof *runs->list * (blocks + other));
     for (int64_t i = 0, j = 0; i < blocks && j < other;) {
-        int64_t a = i * (size / blocks) + start, b = j * (size / other) + part->start[d];
+        int64_t a = i * (size / blocks) + request->start[d], b = j * (size / other) + part->start[d];
         int64_t from = a > b ? a : b;
         int64_t to = a + piece < b + part_piece ? a + piece : b + part_piece;
         if (to > from)
@@ -244,18 +263,18 @@ typedef struct Box {
     int64_t to[IR_MAX_RANK], from[IR_MAX_RANK], length[IR_MAX_RANK];
 } Box;
 
-static AmStatus read_box(CheckpointReader *reader, const CheckpointPart *part, const int64_t *extent,
-                         const Box *box, int64_t width, char *local, AmError *error) {
-    int64_t index[IR_MAX_RANK] = {0}, row = width;
+static AmStatus read_box(CheckpointReader *reader, const Request *request, const CheckpointPart *part,
+                         const Box *box, AmError *error) {
+    int64_t index[IR_MAX_RANK] = {0}, width = dtype_bytes(request->tensor->type), row = width;
     for (int32_t d = box->row_dimension; d < box->rank; d++) row *= box->length[d];
     for (;;) {
         int64_t to = 0, from = 0;
         for (int32_t d = 0; d < box->rank; d++) {
-            to = to * extent[d] + box->to[d] + index[d];
+            to = to * request->extent[d] + box->to[d] + index[d];
             from = from * part->extent[d] + box->from[d] + index[d];
         }
-        TRY(read_row(reader, part->file, part->offset + from * width, row, part->offset + part->bytes,
-                     local + to * width, error));
+        FileRange range = {.file = part->file, .offset = part->offset + from * width, .count = row};
+        TRY(read_row(reader, range, part->offset + part->bytes, request->local + to * width, error));
         int32_t d = box->row_dimension - 1;
         while (d >= 0 && ++index[d] == box->length[d]) index[d--] = 0;
         if (d < 0) return AM_OK;
@@ -263,14 +282,14 @@ static AmStatus read_box(CheckpointReader *reader, const CheckpointPart *part, c
 }
 
 /* Reads the intersection of one part with the request; adds its elements to *found. */
-static AmStatus read_part(CheckpointReader *reader, const CheckpointTensor *tensor,
-                          const CheckpointPart *part, const int64_t *extent, const Runs *runs, char *local,
-                          int64_t *found, AmError *error) {
+static AmStatus read_part(CheckpointReader *reader, const Request *request, const CheckpointPart *part,
+                          const Runs *runs, int64_t *found, AmError *error) {
     int64_t at[IR_MAX_RANK] = {0};
-    Box box = {.rank = tensor->rank};
+    const int64_t *extent = request->extent;
+    Box box = {.rank = request->tensor->rank};
     for (;;) {
         int64_t elements = 1;
-        for (int32_t d = 0; d < tensor->rank; d++) {
+        for (int32_t d = 0; d < box.rank; d++) {
             const ElementRun *run = &runs[d].list[at[d]];
             box.to[d] = run->to;
             box.from[d] = run->from;
@@ -281,9 +300,9 @@ static AmStatus read_part(CheckpointReader *reader, const CheckpointTensor *tens
         int32_t row = box.rank > 0 ? box.rank - 1 : 0;
         while (row > 0 && box.length[row] == extent[row] && box.length[row] == part->extent[row]) row--;
         box.row_dimension = row;
-        TRY(read_box(reader, part, extent, &box, dtype_bytes(tensor->type), local, error));
+        TRY(read_box(reader, request, part, &box, error));
         *found += elements;
-        int32_t d = tensor->rank - 1;
+        int32_t d = box.rank - 1;
         while (d >= 0 && ++at[d] == runs[d].count) at[d--] = 0;
         if (d < 0) return AM_OK;
     }
@@ -291,6 +310,8 @@ static AmStatus read_part(CheckpointReader *reader, const CheckpointTensor *tens
 
 AmStatus checkpoint_reader_get(CheckpointReader *reader, const CheckpointTensor *tensor, const int64_t *start,
                                const int64_t *extent, const int64_t *blocks, void *local, AmError *error) {
+    const Request request = {
+        .tensor = tensor, .start = start, .extent = extent, .blocks = blocks, .local = local};
     int64_t wanted = 1, found = 0;
     AmStatus status = AM_OK;
     for (int32_t d = 0; d < tensor->rank; d++) wanted *= extent[d];
@@ -300,12 +321,10 @@ AmStatus checkpoint_reader_get(CheckpointReader *reader, const CheckpointTensor 
         Runs runs[IR_MAX_RANK + 1] = {{0}};
         bool intersects = true;
         for (int32_t d = 0; d < tensor->rank && intersects && status == AM_OK; d++) {
-            status =
-                intersect(&runs[d], tensor->dimensions[d], start[d], extent[d], blocks[d], part, d, error);
+            status = intersect(&runs[d], &request, part, d, error);
             intersects = runs[d].count > 0;
         }
-        if (status == AM_OK && intersects)
-            status = read_part(reader, tensor, part, extent, runs, local, &found, error);
+        if (status == AM_OK && intersects) status = read_part(reader, &request, part, runs, &found, error);
         for (int32_t d = 0; d < tensor->rank; d++) free(runs[d].list);
     }
     if (status == AM_OK && found != wanted)
