@@ -52,9 +52,11 @@ static void bound_task(void *user, int32_t k) {
 /* Returns the space of the bound of a plan. */
 static BoundSpace space_of(const Plan *plan, const SearchRequest *request, int32_t micro_batches,
                            const StopSignal *stop) {
-    int32_t stages = plan->stage_count;
+    int32_t stages = plan->stage_count, fixed = request->constraints.degrees.stages;
+    int32_t most = stages > PIPELINE_MOST_STAGES ? stages : PIPELINE_MOST_STAGES;
     return (BoundSpace){.micro_batches = micro_batches,
-                        .most_stages = stages > PIPELINE_MOST_STAGES ? stages : PIPELINE_MOST_STAGES,
+                        .least_stages = fixed,
+                        .most_stages = fixed > 0 ? fixed : most,
                         .schedule = bound_schedule_of(search_bounded_schedules(request, plan)),
                         .memory = {.fraction = request->constraints.memory_fraction,
                                    .offloads_optimizer = request->constraints.offloads_optimizer},
@@ -75,7 +77,8 @@ static bool is_ahead(const BoundAhead *ahead, const PlanContext *primary, const 
     if (!ahead || !ahead->is_begun || ahead->primary != primary || ahead->cluster != cluster) return false;
     const BoundSpace *begun = &ahead->space;
     return begun->micro_batches == space->micro_batches && begun->most_stages == space->most_stages &&
-           begun->schedule == space->schedule && begun->memory.fraction == space->memory.fraction &&
+           begun->least_stages == space->least_stages && begun->schedule == space->schedule &&
+           begun->memory.fraction == space->memory.fraction &&
            begun->memory.offloads_optimizer == space->memory.offloads_optimizer &&
            begun->stop.interrupted == space->stop.interrupted && space->stop.deadline == 0;
 }

@@ -451,6 +451,7 @@ AmStatus plan_bound_pipelines(PlanBound *bound, const PlanContext *primary, cons
     if (!known) goto fail;
     int32_t count = micro_batches_numbers(numbers, primary, space->micro_batches);
     TRY_OR_FAIL(plan_bound_items(&found, &work, cluster, &narrowed, &launches, numbers, count, error));
+    if (space->least_stages > 1 && found.several_stages > 0) found.one_stage = INFINITY;
     bool is_of_one_stage = found.one_stage < found.several_stages && found.several_stages > narrowed.enough;
     if (is_of_one_stage && !stop_wanted(&space->stop)) {
         if (cluster_is_mixed(cluster))

@@ -26,7 +26,7 @@ enum { BOUND_MOST_DEVICES = 256 };
  * cuts, widths (powers of two, or divisors of the devices), axis priorities, ZeRO and recomputation. */
 typedef struct BoundSpace {
     int32_t micro_batches; /* 0: any */
-    int32_t least_stages;  /* of pipelines; 0: two */
+    int32_t least_stages;  /* two or more: without one-stage plans; 0: any number */
     int32_t most_stages;
     ScheduleKind schedule; /* of bound_schedule_of() */
     double enough;         /* seconds: a bound of pipelines that is not above them need not be the best one */

@@ -1,8 +1,8 @@
 # labels: cpu e2e
 # timeout: 300
 """Degrees that options fix: the plan has exactly these, is no slower than the baseline that has them, and trains with
-the losses of one device. Degrees that contradict each other, that the cluster lacks, or that leave no mesh for a pin,
-are refused with the reason.
+the losses of one device. The bound is that of plans with these stages. Degrees that contradict each other, that the
+cluster lacks, or that leave no mesh for a pin, are refused with the reason.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_degrees.py`.
 """
@@ -93,6 +93,16 @@ def check_losses(work):
     assert len(pairs) == 3 and all(abs(a - b) <= 1e-5 * abs(b) for a, b in pairs), pairs
 
 
+def check_bound(work):
+    """The bound is that of the plans with the given stages, above that of any number of stages."""
+    bounds = []
+    for options in ([], ["--stages", "2"]):
+        done = automap("search", MODEL, "--cluster", "nominal:4", "--space", "hybrid", "--schedule", "1f1b",
+                       "--evaluations", "40", *options, "-o", work / "bound.json", "--json")  # fmt: skip
+        bounds.append(json.loads(done.stdout)["bound_seconds"])
+    assert bounds[1] > 1.02 * bounds[0], bounds
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
@@ -110,6 +120,7 @@ def main():
             done = automap("search", MODEL, *cluster, "-o", work / "none.json", *options.split())
             assert done.returncode == code and reason in done.stderr, f"{options}: {done.returncode} {done.stderr}"
         check_losses(work)
+        check_bound(work)
     print(f"{len(FOUND)} plans with fixed degrees, {len(REFUSED)} refusals")
 
 
