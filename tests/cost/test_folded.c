@@ -3,7 +3,6 @@
  * last bit: that of the search, the simulation with all iterations folded, and one that walks every
  * step of every iteration; the collectives of the program are added up here a fourth time. Covers
  * every model with AUTOMAP_FULL=1. */
-/* cost: 10 seconds */
 #include <dirent.h>
 #include <math.h>
 #include <stdlib.h>
@@ -116,8 +115,10 @@ static void check_model(const char *model) {
         Cluster *cluster;
         SearchResult result;
         const SearchRequest request = {.constraints.memory_fraction = 0.9};
-        const SearchScope scope = {
-            .request = &request, .limits.evaluations = EVALUATIONS, .skip_bound = true};
+        const SearchScope scope = {.request = &request,
+                                   .searcher = SEARCHER_RANDOM,
+                                   .limits.evaluations = EVALUATIONS,
+                                   .skip_bound = true};
         assert_int_equal(cluster_read(&cluster, &arena, clusters[k], &error), AM_OK);
         AmStatus status = single_stage_search(&result, &arena, context, cluster, &scope, &error);
         if (status != AM_OK && status != AM_ERROR_INFEASIBLE) fail_msg("%s: %s", model, error.text);

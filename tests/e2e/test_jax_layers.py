@@ -9,7 +9,7 @@ Run as `AUTOMAP=build/automap PYTHONPATH=datasets python tests/e2e/test_jax_laye
 """
 # labels: jax e2e
 # timeout: 1200
-# cost: 75
+# cost: 90
 
 import functools
 import json

@@ -2,7 +2,7 @@
  * of a search, which no single change improves, they find a faster one. Shifts move one unit between parts
  * that are not neighbours. */
 /* labels: threads */
-/* cost: 10 seconds */
+/* cost: 7 seconds */
 #include "tests/support/model_case.h"
 #include "tests/support/sample.h"
 
@@ -91,12 +91,12 @@ static void test_limit_of_a_climb(void **state) {
 
 static void test_larger_caps_are_never_worse(void **state) {
     (void)state;
-    const int64_t most = sample_of(160, 16);
+    const int64_t most = sample_of_all(160, 60, 16);
     Fixture self;
     open_case(&self, "t5_tiny");
     double before = self.start->predicted_step_seconds;
     int32_t steps = 0;
-    for (int64_t cap = 1; cap <= most; cap += 1 + cap / sample_of(3, 1)) {
+    for (int64_t cap = 1; cap <= most; cap += 1 + cap / sample_of_all(3, 1, 1)) {
         PlanClimb climb = climb_of(&self, cap);
         Plan *plan = self.start;
         AmError error = {0};

@@ -1,9 +1,11 @@
-/* How much of a sample a test takes. The sanitizers make a program several times slower and look at every
- * access: there the same lines run on fewer cases. The ordinary build, and AUTOMAP_FULL, decide the rest. */
+/* The number of cases that a test takes. Sanitized programs are several times slower and check every access,
+ * so they run the same lines on fewer cases. The ordinary build takes a sample with every value of every
+ * dimension, and all cases where AUTOMAP_FULL is set. */
 #ifndef TESTS_SUPPORT_SAMPLE_H
 #define TESTS_SUPPORT_SAMPLE_H
 
 #include <stdint.h>
+#include <stdlib.h>
 
 /* `many` cases, in sanitized programs `few`. */
 static inline int32_t sample_of(int32_t many, int32_t few) {
@@ -14,6 +16,11 @@ static inline int32_t sample_of(int32_t many, int32_t few) {
     (void)few;
     return many;
 #endif
+}
+
+/* `many` cases, in sanitized programs `few`, and `all` where AUTOMAP_FULL is set. */
+static inline int32_t sample_of_all(int32_t all, int32_t many, int32_t few) {
+    return getenv("AUTOMAP_FULL") ? all : sample_of(many, few);
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* Hybrid plans: never slower than even pipelines, deterministic, and each figure equals that of the
  * plan simulated separately. */
 /* labels: threads */
-/* cost: 15 seconds */
+/* cost: 5 seconds */
 #include "tests/support/cluster_case.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@
 
 #define FRACTION        0.9
 #define SHORT_OF_MEMORY 2.6e-4
-#define EVALUATIONS     sample_of(0, 20) /* 0: until the search ends by itself */
+#define EVALUATIONS     sample_of_all(0, 60, 20) /* 0: until the search ends by itself */
 
 static const Plan *search_iterations(ClusterCase *self, PlanSpace space, double fraction,
                                      int32_t micro_batches) {
