@@ -21,7 +21,7 @@
 #include "tests/support/sample.h"
 
 /* The relative difference between the estimate of an axis plan and the whole model's figure. */
-static double difference(ProblemCase *self, Estimator *estimator, const ShardingGraph *model,
+static double difference(ProblemCase *self, Estimator *estimator, const ShardingGraph *graph,
                          const AxisPlan *axis_plan) {
     AmError error = {0};
     ArenaMark mark = arena_mark(&self->arena);
@@ -30,7 +30,7 @@ static double difference(ProblemCase *self, Estimator *estimator, const Sharding
     PlanPrice estimate;
     problem_stage(self->problem, axis_plan, &self->arena, &stage);
     assert_int_equal(plan_assign(&assignment, &self->arena, self->context, &stage, &error), AM_OK);
-    const ShardingGraphCost cost = sharding_graph_cost(model, assignment);
+    const ShardingGraphCost cost = sharding_graph_cost(graph, assignment);
     assert_int_equal(estimate_axis_plan(&estimate, estimator, axis_plan, &error), AM_OK);
     assert_true(estimate.seconds == estimate.compute_seconds + estimate.communication_seconds);
     arena_release(&self->arena, mark);
@@ -43,23 +43,23 @@ static void check_estimates(ProblemCase *self, const char *name, double limit, d
     enum { AXIS_PLANS = 30 };
     AmError error = {0};
     Estimator *estimator;
-    ShardingGraph *model;
+    ShardingGraph *graph;
     ShardingGraphSample *sample;
     Random random;
     double sum = 0;
     random_seed(&random, seed);
     assert_int_equal(estimator_of(&estimator, self->problem, &error), AM_OK);
     assert_non_null(estimator);
-    assert_int_equal(sharding_graph_create(&model, &self->arena, self->context, &self->mesh, self->cluster,
+    assert_int_equal(sharding_graph_create(&graph, &self->arena, self->context, &self->mesh, self->cluster,
                                            self->devices, &error),
                      AM_OK);
-    assert_int_equal(sharding_graph_sample(&sample, &self->arena, model, &error), AM_OK);
+    assert_int_equal(sharding_graph_sample(&sample, &self->arena, graph, &error), AM_OK);
     assert_true(sharding_graph_sample_context(sample)->split_options->decided_count <=
                 most * self->context->split_options->decided_count);
     for (int32_t k = 0; k < AXIS_PLANS; k++) {
         AxisPlan axis_plan;
         random_axis_plan(self->problem, &random, &axis_plan);
-        sum += difference(self, estimator, model, &axis_plan) / AXIS_PLANS;
+        sum += difference(self, estimator, graph, &axis_plan) / AXIS_PLANS;
     }
     if (sum > limit) fail_msg("%s: estimates are %.2f %% off", name, 100 * sum);
 }

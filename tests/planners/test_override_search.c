@@ -148,65 +148,65 @@ static void test_overrides_keep_pins(void **state) {
 
 /* ---- patches ---- */
 
-static double reshard_seconds(const ShardingGraph *model, const ShardingGraphEdge *edge, ReshardState from,
+static double reshard_seconds(const ShardingGraph *graph, const ShardingGraphEdge *edge, ReshardState from,
                               ReshardState to) {
     if (from == RESHARD_ANY || to == RESHARD_ANY) return 0;
-    return (double)model->reshards->seconds[edge->is_f32_sum][from][to] * edge->scale;
+    return (double)graph->reshards->seconds[edge->is_f32_sum][from][to] * edge->scale;
 }
 
 /* The cost of labels, added up directly: all computing, and resharding once for every tensor and
  * needed state. */
-static double count_seconds(const ShardingGraph *model, const int32_t *labels) {
-    bool *is_paid = calloc((size_t)model->node_count * RESHARD_STATES + 1, 1);
+static double count_seconds(const ShardingGraph *graph, const int32_t *labels) {
+    bool *is_paid = calloc((size_t)graph->node_count * RESHARD_STATES + 1, 1);
     double seconds = 0;
-    for (int32_t n = 0; n < model->node_count; n++)
-        if (model->nodes[n].seconds) seconds += (double)model->nodes[n].seconds[labels[n]];
-    for (int32_t e = 0; e < model->edge_count; e++) {
-        const ShardingGraphEdge *edge = &model->edges[e];
+    for (int32_t n = 0; n < graph->node_count; n++)
+        if (graph->nodes[n].seconds) seconds += (double)graph->nodes[n].seconds[labels[n]];
+    for (int32_t e = 0; e < graph->edge_count; e++) {
+        const ShardingGraphEdge *edge = &graph->edges[e];
         ReshardState from = edge->produced_states[labels[edge->producer]],
                      to = edge->needed_states[labels[edge->reader]];
-        bool is_shared = model->nodes[edge->producer].is_tensor && to != RESHARD_ANY;
+        bool is_shared = graph->nodes[edge->producer].is_tensor && to != RESHARD_ANY;
         if (is_shared && is_paid[edge->producer * RESHARD_STATES + to]) continue;
         if (is_shared) is_paid[edge->producer * RESHARD_STATES + to] = true;
-        seconds += reshard_seconds(model, edge, from, to);
+        seconds += reshard_seconds(graph, edge, from, to);
     }
     free(is_paid);
     return seconds;
 }
 
-/* A patch makes the model's sum less by just its gain, and changes every node; the first patches, at least so
+/* A patch makes the graph's sum less by just its gain, and changes every node; the first patches, at least so
  * many, have no node in common, and all others have one in common with them. */
 static void check_patches(const char *name, const char *mesh, int32_t least) {
     AmError error = {0};
     const ShardingGraphWeights both = {1, 1};
     Case self;
-    ShardingGraph *model;
+    ShardingGraph *graph;
     ShardingGraphFold *fold;
     ShardingGraphChange *patches;
     Assignment *assignment;
     int32_t count, *labels, apart = 0;
     open_case(&self, name, "C", mesh, 0, OVERRIDES_ALL);
     Arena *arena = &self.of.arena;
-    assert_int_equal(sharding_graph_create(&model, arena, self.of.context, &self.of.mesh, self.of.cluster,
+    assert_int_equal(sharding_graph_create(&graph, arena, self.of.context, &self.of.mesh, self.of.cluster,
                                            self.of.devices, &error),
                      AM_OK);
-    assert_int_equal(sharding_graph_fold(&fold, arena, model, &error), AM_OK);
+    assert_int_equal(sharding_graph_fold(&fold, arena, graph, &error), AM_OK);
     sharding_graph_bound(fold, &both, 40);
     assert_int_equal(plan_assign(&assignment, arena, self.of.context, &self.stage, &error), AM_OK);
-    assert_int_equal(sharding_graph_labels(&labels, arena, model, assignment, &error), AM_OK);
+    assert_int_equal(sharding_graph_labels(&labels, arena, graph, assignment, &error), AM_OK);
     assert_int_equal(sharding_graph_patches(&patches, &count, arena, fold, labels, &both, &error), AM_OK);
-    double before = count_seconds(model, labels);
-    int32_t *changed = calloc((size_t)model->node_count, sizeof *changed);
+    double before = count_seconds(graph, labels);
+    int32_t *changed = calloc((size_t)graph->node_count, sizeof *changed);
     for (int32_t k = 0; k < count; k++) {
         const ShardingGraphChange *patch = &patches[k];
-        memcpy(changed, labels, sizeof *labels * (size_t)model->node_count);
+        memcpy(changed, labels, sizeof *labels * (size_t)graph->node_count);
         for (int32_t r = 0; r < patch->count; r++)
-            for (int32_t n = 0; n < model->node_count; n++)
+            for (int32_t n = 0; n < graph->node_count; n++)
                 if (sharding_graph_is_alike(fold, n, patch->relabels[r].node)) {
                     assert_int_not_equal(labels[n], patch->relabels[r].label);
                     changed[n] = patch->relabels[r].label;
                 }
-        double gain = before - count_seconds(model, changed);
+        double gain = before - count_seconds(graph, changed);
         if (!(fabs(gain - patch->gain) <= 1e-6 * before) || !(gain > 0))
             fail_msg("%s, patch %d: a gain of %g is told, it is %g", name, k, patch->gain, gain);
         bool is_apart = true;

@@ -1,4 +1,4 @@
-/* The sharding graph and its bound, compared with the lowered program of random plans: the model's
+/* The sharding graph and its bound, compared with the lowered program of random plans: the graph's
  * cost of a plan never exceeds its price, and no plan costs less than the bound. On trees the bound
  * is the optimum, found by brute force. */
 #include <math.h>
@@ -24,7 +24,7 @@ typedef struct Case {
     Mesh mesh;
     int32_t devices[64];
     Arena arena;
-    ShardingGraph *model;
+    ShardingGraph *graph;
     ShardingGraphFold *fold;
 } Case;
 
@@ -34,11 +34,11 @@ static void open_case(Case *self, const char *name, const char *cluster, const c
     if (cluster_read(&self->cluster, &self->arena, cluster, &error) != AM_OK) fail_msg("%s", error.text);
     assert_int_equal(mesh_parse(&self->mesh, &self->arena, mesh, &error), AM_OK);
     for (int32_t d = 0; d < 64; d++) self->devices[d] = d;
-    assert_int_equal(sharding_graph_create(&self->model, &self->arena, self->context, &self->mesh,
+    assert_int_equal(sharding_graph_create(&self->graph, &self->arena, self->context, &self->mesh,
                                            self->cluster, self->devices, &error),
                      AM_OK);
-    assert_non_null(self->model);
-    assert_int_equal(sharding_graph_fold(&self->fold, &self->arena, self->model, &error), AM_OK);
+    assert_non_null(self->graph);
+    assert_int_equal(sharding_graph_fold(&self->fold, &self->arena, self->graph, &error), AM_OK);
 }
 
 static void close_case(Case *self) {
@@ -71,10 +71,10 @@ static void check_plans(Case *self, const char *name, int32_t plans) {
         assert_int_equal(plan_assign(&assignment, &self->arena, self->context, &stage, &error), AM_OK);
         assert_int_equal(plan_lower(&program, &self->arena, self->context, assignment, 0, &error), AM_OK);
         assert_int_equal(price_program(&price, program, self->cluster, self->devices, &error), AM_OK);
-        const ShardingGraphCost cost = sharding_graph_cost(self->model, assignment);
+        const ShardingGraphCost cost = sharding_graph_cost(self->graph, assignment);
         if (cost.compute_seconds > price.compute_seconds * (1 + 1e-6) ||
             cost.communication_seconds > price.communication_seconds * (1 + 1e-6))
-            fail_msg("%s, plan %d: the model says %g s and %g s, the price is %g s and %g s", name, k,
+            fail_msg("%s, plan %d: the graph has %g s and %g s, the price is %g s and %g s", name, k,
                      cost.compute_seconds, cost.communication_seconds, price.compute_seconds,
                      price.communication_seconds);
         double sum = cost.compute_seconds + cost.communication_seconds;
@@ -102,21 +102,21 @@ static void test_never_above_a_plan(void **state) {
 }
 
 /* The least of all labellings, one node after the other. */
-static double least_by_counting(const ShardingGraph *model, int32_t *labels, int32_t node) {
+static double least_by_counting(const ShardingGraph *graph, int32_t *labels, int32_t node) {
     double least = INFINITY;
-    if (node < model->node_count) {
-        for (labels[node] = 0; labels[node] < model->nodes[node].label_count; labels[node]++)
-            least = fmin(least, least_by_counting(model, labels, node + 1));
+    if (node < graph->node_count) {
+        for (labels[node] = 0; labels[node] < graph->nodes[node].label_count; labels[node]++)
+            least = fmin(least, least_by_counting(graph, labels, node + 1));
         return least;
     }
     least = 0;
-    for (int32_t n = 0; n < model->node_count; n++)
-        if (model->nodes[n].seconds) least += model->nodes[n].seconds[labels[n]];
-    for (int32_t e = 0; e < model->edge_count; e++) {
-        const ShardingGraphEdge *edge = &model->edges[e];
+    for (int32_t n = 0; n < graph->node_count; n++)
+        if (graph->nodes[n].seconds) least += graph->nodes[n].seconds[labels[n]];
+    for (int32_t e = 0; e < graph->edge_count; e++) {
+        const ShardingGraphEdge *edge = &graph->edges[e];
         ReshardState produced = edge->produced_states[labels[edge->producer]],
                      needed = edge->needed_states[labels[edge->reader]];
-        least += (double)model->reshards->seconds[edge->is_f32_sum][produced][needed] * edge->scale;
+        least += (double)graph->reshards->seconds[edge->is_f32_sum][produced][needed] * edge->scale;
     }
     return least;
 }
@@ -135,7 +135,7 @@ static void test_a_tree_is_solved(void **state) {
         static const ReshardState states[LABELS] = {0, 2 * RESHARD_AXIS_STATES, 3 * RESHARD_AXIS_STATES};
         ShardingGraphNode nodes[NODES];
         ShardingGraphEdge edges[NODES - 1];
-        ShardingGraph chain = *self.model;
+        ShardingGraph chain = *self.graph;
         ShardingGraphFold *fold;
         AmError error = {0};
         int32_t labels[NODES];
@@ -164,21 +164,21 @@ static void test_a_tree_is_solved(void **state) {
 
 /* The least of all labellings of a star: node 0 is a tensor, brought into each state that its readers need
  * once. */
-static double least_of_star(const ShardingGraph *model, int32_t *labels, int32_t node) {
+static double least_of_star(const ShardingGraph *graph, int32_t *labels, int32_t node) {
     double least = INFINITY;
-    if (node < model->node_count) {
-        for (labels[node] = 0; labels[node] < model->nodes[node].label_count; labels[node]++)
-            least = fmin(least, least_of_star(model, labels, node + 1));
+    if (node < graph->node_count) {
+        for (labels[node] = 0; labels[node] < graph->nodes[node].label_count; labels[node]++)
+            least = fmin(least, least_of_star(graph, labels, node + 1));
         return least;
     }
     bool is_paid[RESHARD_STATES] = {false};
     least = 0;
-    for (int32_t n = 0; n < model->node_count; n++) least += model->nodes[n].seconds[labels[n]];
-    for (int32_t e = 0; e < model->edge_count; e++) {
-        const ShardingGraphEdge *edge = &model->edges[e];
+    for (int32_t n = 0; n < graph->node_count; n++) least += graph->nodes[n].seconds[labels[n]];
+    for (int32_t e = 0; e < graph->edge_count; e++) {
+        const ShardingGraphEdge *edge = &graph->edges[e];
         ReshardState kept = edge->produced_states[labels[0]],
                      needed = edge->needed_states[labels[edge->reader]];
-        if (!is_paid[needed]) least += (double)model->reshards->seconds[0][kept][needed] * edge->scale;
+        if (!is_paid[needed]) least += (double)graph->reshards->seconds[0][kept][needed] * edge->scale;
         is_paid[needed] = true;
     }
     return least;
@@ -200,7 +200,7 @@ static void test_readers_share_a_reshard(void **state) {
         float seconds[NODES][LABELS];
         ShardingGraphNode nodes[NODES];
         ShardingGraphEdge edges[NODES - 1];
-        ShardingGraph star = *self.model;
+        ShardingGraph star = *self.graph;
         ShardingGraphFold *fold;
         AmError error = {0};
         int32_t labels[NODES];
@@ -235,7 +235,7 @@ static void test_layers_are_folded(void **state) {
     (void)state;
     Case self;
     open_case(&self, "t5_tiny", "C", "data=4,model=8");
-    assert_true(self.fold->class_count < self.model->node_count * 3 / 4);
+    assert_true(self.fold->class_count < self.graph->node_count * 3 / 4);
     close_case(&self);
 }
 

@@ -40,19 +40,19 @@ static int close_cluster(void **state) {
     return 0;
 }
 
-/* Seconds of computing that the model and the price, of the device that does most, say of a plan; false: the
+/* Seconds of computing that the graph and the price, of the device that does most, say of a plan; false: the
  * plan is refused. */
-static bool compare(double *model_seconds, double *price_seconds, Arena *arena, const PlanContext *context,
+static bool compare(double *graph_seconds, double *price_seconds, Arena *arena, const PlanContext *context,
                     const PlanStage *stage) {
     static const int32_t devices[] = {0, 1, 2, 3, 4, 5, 6, 7};
     AmError error = {0};
-    ShardingGraph *model;
+    ShardingGraph *graph;
     Assignment *assignment;
     if (plan_assign(&assignment, arena, context, stage, &error) != AM_OK) return false;
-    assert_int_equal(sharding_graph_create(&model, arena, context, &stage->mesh, cluster, devices, &error),
+    assert_int_equal(sharding_graph_create(&graph, arena, context, &stage->mesh, cluster, devices, &error),
                      AM_OK);
-    assert_non_null(model);
-    *model_seconds = sharding_graph_cost(model, assignment).compute_seconds;
+    assert_non_null(graph);
+    *graph_seconds = sharding_graph_cost(graph, assignment).compute_seconds;
     *price_seconds = 0;
     for (int32_t device = 0; device < stage->mesh.device_count; device++) {
         Program *program;
@@ -108,13 +108,13 @@ static int32_t check_plans(const char *name, const char *entry, const int64_t *s
             AmError error = {0};
             PlanOverride overrides[MOST_OVERRIDES];
             PlanStage stage = {.overrides = overrides};
-            double model, price;
+            double graph, price;
             assert_int_equal(mesh_parse(&stage.mesh, &arena, meshes[m], &error), AM_OK);
             choose(&stage, context, is_partial, random);
-            if (compare(&model, &price, &arena, context, &stage)) {
+            if (compare(&graph, &price, &arena, context, &stage)) {
                 checked++;
-                if (model > price * (1 + 1e-6))
-                    fail_msg("%s on %s: the model says %g s, the price is %g s", name, meshes[m], model,
+                if (graph > price * (1 + 1e-6))
+                    fail_msg("%s on %s: the graph has %g s, the price is %g s", name, meshes[m], graph,
                              price);
             }
             arena_free(&arena);
@@ -250,13 +250,13 @@ static void test_all_that_there_is(void **state) {
         Arena arena = {0};
         AmError error = {0};
         PlanStage stage = {.override_count = 0};
-        double model, price;
+        double graph, price;
         rule_case_text(text, exact_cases[k].text, sizes[0]);
         PlanContext *context = read_model_text(text);
         assert_int_equal(mesh_parse(&stage.mesh, &arena, "x=2", &error), AM_OK);
-        assert_true(compare(&model, &price, &arena, context, &stage));
-        if (model > price * (1 + 1e-6) || model < price * 0.9)
-            fail_msg("%s: the model says %g s, the price is %g s", exact_cases[k].name, model, price);
+        assert_true(compare(&graph, &price, &arena, context, &stage));
+        if (graph > price * (1 + 1e-6) || graph < price * 0.9)
+            fail_msg("%s: the graph has %g s, the price is %g s", exact_cases[k].name, graph, price);
         plan_context_free(context);
         arena_free(&arena);
     }
@@ -311,7 +311,7 @@ static double node_seconds(const NodeCase *one, Arena *arena, const PlanContext 
     AmError error = {0};
     PlanOverride overrides[MOST_OVERRIDES];
     PlanStage stage = {.overrides = overrides};
-    ShardingGraph *model;
+    ShardingGraph *graph;
     Assignment *assignment;
     int32_t *labels;
     double seconds = -1;
@@ -326,13 +326,13 @@ static double node_seconds(const NodeCase *one, Arena *arena, const PlanContext 
         assert_true(override->factors[0] >= 0);
     }
     assert_int_equal(plan_assign(&assignment, arena, context, &stage, &error), AM_OK);
-    assert_int_equal(sharding_graph_create(&model, arena, context, &stage.mesh, cluster, devices, &error),
+    assert_int_equal(sharding_graph_create(&graph, arena, context, &stage.mesh, cluster, devices, &error),
                      AM_OK);
-    assert_int_equal(sharding_graph_labels(&labels, arena, model, assignment, &error), AM_OK);
-    for (int32_t n = 0; n < model->node_count; n++)
-        if (!model->nodes[n].is_tensor && model->nodes[n].seconds &&
-            context->canonical->instructions[model->nodes[n].instruction].opcode == one->opcode)
-            seconds = (double)model->nodes[n].seconds[labels[n]];
+    assert_int_equal(sharding_graph_labels(&labels, arena, graph, assignment, &error), AM_OK);
+    for (int32_t n = 0; n < graph->node_count; n++)
+        if (!graph->nodes[n].is_tensor && graph->nodes[n].seconds &&
+            context->canonical->instructions[graph->nodes[n].instruction].opcode == one->opcode)
+            seconds = (double)graph->nodes[n].seconds[labels[n]];
     return seconds;
 }
 
