@@ -397,7 +397,9 @@ static AmStatus restore_shards(Checkpoint *self, AmError *error) {
             int64_t start[IR_MAX_RANK], extent[IR_MAX_RANK], blocks[IR_MAX_RANK];
             if (rank->parameters[k].value < 0) continue;
             checkpoint_part_of(self->owner.context, rank, k, start, extent, blocks);
-            TRY(checkpoint_reader_get(&self->found, tensor, start, extent, blocks, rank->host, error));
+            const CheckpointRequest request = {
+                .tensor = tensor, .start = start, .extent = extent, .blocks = blocks, .local = rank->host};
+            TRY(checkpoint_reader_get(&self->found, &request, error));
             rank_write_value(rank, rank->parameters[k].value, rank->host);
         }
     }

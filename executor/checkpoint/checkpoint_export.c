@@ -47,7 +47,9 @@ static AmStatus read_whole(CheckpointReader *reader, const CheckpointTensor *ten
     for (int32_t d = 0; d < tensor->rank; d++) ones[d] = 1;
     *data = malloc((size_t)tensor->bytes + 1);
     if (!*data) return am_fail_memory(error, tensor->bytes);
-    return checkpoint_reader_get(reader, tensor, zeros, tensor->dimensions, ones, *data, error);
+    const CheckpointRequest request = {
+        .tensor = tensor, .start = zeros, .extent = tensor->dimensions, .blocks = ones, .local = *data};
+    return checkpoint_reader_get(reader, &request, error);
 }
 
 AmStatus checkpoint_export(const char *path, const char *out, AmWarnings *warnings, AmError *error) {

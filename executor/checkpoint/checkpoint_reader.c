@@ -219,13 +219,6 @@ AmStatus checkpoint_reader_verify(CheckpointReader *reader, int32_t first, int32
     return AM_OK;
 }
 
-/* The requested elements of a tensor: of every dimension d, blocks[d] pieces at equal distances. */
-typedef struct Request {
-    const CheckpointTensor *tensor;
-    const int64_t *start, *extent, *blocks;
-    char *local; /* their array, row-major */
-} Request;
-
 /* Elements of one dimension that are contiguous both in the request and in a part. */
 typedef struct ElementRun {
     int64_t to, from, length; /* positions in the wanted piece and in the part */
@@ -237,7 +230,7 @@ typedef struct Runs {
 } Runs;
 
 /* Intersects two shards block by block, merged as two sorted lists of intervals. */
-static AmStatus intersect(Runs *runs, const Request *request, const CheckpointPart *part, int32_t d,
+static AmStatus intersect(Runs *runs, const CheckpointRequest *request, const CheckpointPart *part, int32_t d,
                           AmError *error) {
     int64_t size = request->tensor->dimensions[d], blocks = request->blocks[d], other = part->blocks[d];
     int64_t piece = request->extent[d] / blocks, part_piece = part->extent[d] / other;
@@ -263,8 +256,8 @@ typedef struct Box {
     int64_t to[IR_MAX_RANK], from[IR_MAX_RANK], length[IR_MAX_RANK];
 } Box;
 
-static AmStatus read_box(CheckpointReader *reader, const Request *request, const CheckpointPart *part,
-                         const Box *box, AmError *error) {
+static AmStatus read_box(CheckpointReader *reader, const CheckpointRequest *request,
+                         const CheckpointPart *part, const Box *box, AmError *error) {
     int64_t index[IR_MAX_RANK] = {0}, width = dtype_bytes(request->tensor->type), row = width;
     for (int32_t d = box->row_dimension; d < box->rank; d++) row *= box->length[d];
     for (;;) {
@@ -274,7 +267,7 @@ static AmStatus read_box(CheckpointReader *reader, const Request *request, const
             from = from * part->extent[d] + box->from[d] + index[d];
         }
         FileRange range = {.file = part->file, .offset = part->offset + from * width, .count = row};
-        TRY(read_row(reader, range, part->offset + part->bytes, request->local + to * width, error));
+        TRY(read_row(reader, range, part->offset + part->bytes, (char *)request->local + to * width, error));
         int32_t d = box->row_dimension - 1;
         while (d >= 0 && ++index[d] == box->length[d]) index[d--] = 0;
         if (d < 0) return AM_OK;
@@ -282,8 +275,8 @@ static AmStatus read_box(CheckpointReader *reader, const Request *request, const
 }
 
 /* Reads the intersection of one part with the request; adds its elements to *found. */
-static AmStatus read_part(CheckpointReader *reader, const Request *request, const CheckpointPart *part,
-                          const Runs *runs, int64_t *found, AmError *error) {
+static AmStatus read_part(CheckpointReader *reader, const CheckpointRequest *request,
+                          const CheckpointPart *part, const Runs *runs, int64_t *found, AmError *error) {
     int64_t at[IR_MAX_RANK] = {0};
     const int64_t *extent = request->extent;
     Box box = {.rank = request->tensor->rank};
@@ -308,23 +301,21 @@ static AmStatus read_part(CheckpointReader *reader, const Request *request, cons
     }
 }
 
-AmStatus checkpoint_reader_get(CheckpointReader *reader, const CheckpointTensor *tensor, const int64_t *start,
-                               const int64_t *extent, const int64_t *blocks, void *local, AmError *error) {
-    const Request request = {
-        .tensor = tensor, .start = start, .extent = extent, .blocks = blocks, .local = local};
+AmStatus checkpoint_reader_get(CheckpointReader *reader, const CheckpointRequest *request, AmError *error) {
+    const CheckpointTensor *tensor = request->tensor;
     int64_t wanted = 1, found = 0;
     AmStatus status = AM_OK;
-    for (int32_t d = 0; d < tensor->rank; d++) wanted *= extent[d];
+    for (int32_t d = 0; d < tensor->rank; d++) wanted *= request->extent[d];
     if (wanted == 0) return AM_OK;
     for (int32_t p = 0; p < tensor->part_count && status == AM_OK; p++) {
         const CheckpointPart *part = &tensor->parts[p];
         Runs runs[IR_MAX_RANK + 1] = {{0}};
         bool intersects = true;
         for (int32_t d = 0; d < tensor->rank && intersects && status == AM_OK; d++) {
-            status = intersect(&runs[d], &request, part, d, error);
+            status = intersect(&runs[d], request, part, d, error);
             intersects = runs[d].count > 0;
         }
-        if (status == AM_OK && intersects) status = read_part(reader, &request, part, runs, &found, error);
+        if (status == AM_OK && intersects) status = read_part(reader, request, part, runs, &found, error);
         for (int32_t d = 0; d < tensor->rank; d++) free(runs[d].list);
     }
     if (status == AM_OK && found != wanted)

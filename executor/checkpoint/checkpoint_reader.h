@@ -34,9 +34,16 @@ void checkpoint_reader_close(CheckpointReader *reader);
  * AM_ERROR_INPUT names the file and the damaged part. */
 AmStatus checkpoint_reader_verify(CheckpointReader *reader, int32_t first, int32_t stride, AmError *error);
 
-/* Fills `local`, the part of the tensor that start, extent and blocks say (checkpoint_manifest.h),
- * row-major, from wherever the checkpoint has it; reads little else. */
-AmStatus checkpoint_reader_get(CheckpointReader *reader, const CheckpointTensor *tensor, const int64_t *start,
-                               const int64_t *extent, const int64_t *blocks, void *local, AmError *error);
+/* Elements of a tensor: of every dimension d, blocks[d] pieces at equal distances, extent[d] elements in all,
+ * the first from start[d] on (checkpoint_manifest.h). */
+typedef struct CheckpointRequest {
+    const CheckpointTensor *tensor;
+    const int64_t *start, *extent, *blocks;
+    void *local; /* room for the elements, row-major; the caller's */
+} CheckpointRequest;
+
+/* Reads the elements from the parts that have them, and little else. AM_ERROR_INPUT: the parts overlap or
+ * leave elements out. */
+AmStatus checkpoint_reader_get(CheckpointReader *reader, const CheckpointRequest *request, AmError *error);
 
 #endif

@@ -120,8 +120,12 @@ static void check_parts(const Layout *wanted, const int64_t *dimensions, int rou
     for (int32_t p = 0; p < wanted->part_count; p++) {
         const Part *part = &wanted->parts[p];
         int32_t values[MOST_ELEMENTS] = {0};
-        if (checkpoint_reader_get(&reader, tensor, part->start, part->extent, part->blocks, values, &error) !=
-            AM_OK)
+        const CheckpointRequest request = {.tensor = tensor,
+                                           .start = part->start,
+                                           .extent = part->extent,
+                                           .blocks = part->blocks,
+                                           .local = values};
+        if (checkpoint_reader_get(&reader, &request, &error) != AM_OK)
             fail_msg("round %d: %s", round, error.text);
         for (int64_t e = 0; e < elements_of(part, wanted->rank); e++)
             if (values[e] != place_of(part, dimensions, wanted->rank, e) + 1)
