@@ -65,15 +65,15 @@ static void set_steps(ReshardCostBuilder *self, bool is_f32_sum) {
         }
 }
 
-AmStatus reshard_costs_create(ReshardCosts **costs, Arena *arena, const Mesh *mesh, const Cluster *cluster,
-                              const int32_t *devices, ReshardOrder order, AmError *error) {
+AmStatus reshard_costs_create(ReshardCosts **costs, Arena *arena, const PlacedMesh *on, ReshardOrder order,
+                              AmError *error) {
     ReshardCostBuilder self = {.costs = ARENA_ARRAY(arena, ReshardCosts, 1), .order = order};
     *costs = NULL;
     if (!self.costs) return am_fail_memory(error, (int64_t)sizeof **costs);
-    for (int32_t axis = 0; axis < mesh->axis_count; axis++) {
-        if (mesh->axes[axis].size == 1) continue;
+    for (int32_t axis = 0; axis < on->mesh->axis_count; axis++) {
+        if (on->mesh->axes[axis].size == 1) continue;
         if (self.costs->axis_count == RESHARD_AXES) return AM_OK;
-        self.costs->sizes[self.costs->axis_count] = mesh->axes[axis].size;
+        self.costs->sizes[self.costs->axis_count] = on->mesh->axes[axis].size;
         self.costs->axes[self.costs->axis_count++] = axis;
     }
     for (uint32_t set = 1; set < 1u << self.costs->axis_count; set++) {
@@ -81,11 +81,11 @@ AmStatus reshard_costs_create(ReshardCosts **costs, Arena *arena, const Mesh *me
         uint32_t axes = 0;
         for (int32_t k = 0; k < self.costs->axis_count; k++)
             if (set >> k & 1) axes |= 1u << self.costs->axes[k];
-        TRY(collective_partition(&partition, arena, cluster, mesh, devices, axes, error));
+        TRY(collective_partition(&partition, arena, on->cluster, on->mesh, on->devices, axes, error));
         for (int32_t kind = 0; kind < PROGRAM_DEVICE_COLLECTIVES; kind++)
             for (int32_t g = 0; g < partition.distinct_count; g++) {
                 double seconds = collective_seconds((ProgramCollectiveKind)kind, MANY_BYTES,
-                                                    &partition.distinct[g], cluster) /
+                                                    &partition.distinct[g], on->cluster) /
                                  MANY_BYTES;
                 double *rate = &self.per_byte[set][kind];
                 bool is_least = g > 0 && self.order == RESHARD_ANY_SHARES;

@@ -34,6 +34,13 @@ typedef struct ReshardCosts {
     float seconds[2][RESHARD_STATES + 1][RESHARD_STATES + 1];
 } ReshardCosts;
 
+/* A mesh on devices of a cluster. */
+typedef struct PlacedMesh {
+    const Mesh *mesh;
+    const Cluster *cluster;
+    const int32_t *devices; /* [mesh device] */
+} PlacedMesh;
+
 /* Returns whether of two axes that split one dimension the earlier one stays major on the way, as in lowered
  * programs, or any order will do, which never takes longer. With shards of any sizes in any order, groups
  * count with the least rate of all, and the seconds are a mean over the devices (bound_mixed.h). */
@@ -41,8 +48,8 @@ typedef enum ReshardOrder { RESHARD_ANY_ORDER, RESHARD_AXIS_ORDER, RESHARD_ANY_S
 
 /* Creates the costs, in the arena. `*costs` NULL: more than RESHARD_AXES axes of the mesh split.
  * AM_ERROR_INTERNAL: no memory. */
-AmStatus reshard_costs_create(ReshardCosts **costs, Arena *arena, const Mesh *mesh, const Cluster *cluster,
-                              const int32_t *devices, ReshardOrder order, AmError *error);
+AmStatus reshard_costs_create(ReshardCosts **costs, Arena *arena, const PlacedMesh *on, ReshardOrder order,
+                              AmError *error);
 
 /* Returns the number of a sharding state; axes that split nothing are omitted. */
 ReshardState reshard_state_of(const ReshardCosts *costs, SbpState state);

@@ -406,38 +406,35 @@ static AmStatus create_graph(ShardingGraph **graph, Arena *arena, const PlanCont
 }
 
 AmStatus sharding_graph_create(ShardingGraph **graph, Arena *arena, const PlanContext *context,
-                               const Mesh *mesh, const Cluster *cluster, const int32_t *devices,
-                               AmError *error) {
-    const ClusterDeviceType *type = cluster_device_type(cluster, devices[0]);
+                               const PlacedMesh *on, AmError *error) {
+    const ClusterDeviceType *type = cluster_device_type(on->cluster, on->devices[0]);
     ReshardCosts *reshards;
     *graph = NULL;
-    for (int32_t d = 1; d < mesh->device_count; d++)
-        if (cluster_device_type(cluster, devices[d]) != type) return AM_OK;
-    if (type->profile || type->operators || !mesh_has_equal_shares(mesh)) return AM_OK;
-    TRY(reshard_costs_create(&reshards, arena, mesh, cluster, devices, RESHARD_ANY_ORDER, error));
-    return reshards ? create_graph(graph, arena, context, mesh, reshards, type, error) : AM_OK;
+    for (int32_t d = 1; d < on->mesh->device_count; d++)
+        if (cluster_device_type(on->cluster, on->devices[d]) != type) return AM_OK;
+    if (type->profile || type->operators || !mesh_has_equal_shares(on->mesh)) return AM_OK;
+    TRY(reshard_costs_create(&reshards, arena, on, RESHARD_ANY_ORDER, error));
+    return reshards ? create_graph(graph, arena, context, on->mesh, reshards, type, error) : AM_OK;
 }
 
 AmStatus sharding_graph_create_estimate(ShardingGraph **graph, Arena *arena, const PlanContext *context,
-                                        const Mesh *mesh, const Cluster *cluster, const int32_t *devices,
-                                        AmError *error) {
-    const ClusterDeviceType *slowest = cluster_device_type(cluster, devices[0]);
+                                        const PlacedMesh *on, AmError *error) {
+    const ClusterDeviceType *slowest = cluster_device_type(on->cluster, on->devices[0]);
     ReshardCosts *reshards;
     *graph = NULL;
-    for (int32_t d = 0; d < mesh->device_count; d++) {
-        const ClusterDeviceType *type = cluster_device_type(cluster, devices[d]);
+    for (int32_t d = 0; d < on->mesh->device_count; d++) {
+        const ClusterDeviceType *type = cluster_device_type(on->cluster, on->devices[d]);
         if (type->profile || type->operators) return AM_OK;
         if (type->flops_per_second[DTYPE_F32] < slowest->flops_per_second[DTYPE_F32]) slowest = type;
     }
-    TRY(reshard_costs_create(&reshards, arena, mesh, cluster, devices, RESHARD_ANY_ORDER, error));
-    return reshards ? create_graph(graph, arena, context, mesh, reshards, slowest, error) : AM_OK;
+    TRY(reshard_costs_create(&reshards, arena, on, RESHARD_ANY_ORDER, error));
+    return reshards ? create_graph(graph, arena, context, on->mesh, reshards, slowest, error) : AM_OK;
 }
 
 AmStatus sharding_graph_create_mixed(ShardingGraph **graph, Arena *arena, const PlanContext *context,
-                                     const Mesh *mesh, const Cluster *cluster, const int32_t *devices,
-                                     AmError *error) {
+                                     const PlacedMesh *on, AmError *error) {
     ReshardCosts *reshards;
     *graph = NULL;
-    TRY(reshard_costs_create(&reshards, arena, mesh, cluster, devices, RESHARD_ANY_SHARES, error));
-    return reshards ? create_graph(graph, arena, context, mesh, reshards, NULL, error) : AM_OK;
+    TRY(reshard_costs_create(&reshards, arena, on, RESHARD_ANY_SHARES, error));
+    return reshards ? create_graph(graph, arena, context, on->mesh, reshards, NULL, error) : AM_OK;
 }

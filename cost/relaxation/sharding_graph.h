@@ -54,25 +54,22 @@ typedef struct ShardingGraph {
     struct ShardingGraphParts *parts; /* sharding_graph.c's: what plans are looked up with */
 } ShardingGraph;
 
-/* Creates the graph of `context` on a mesh of devices of one type; everything lives in the arena. `*graph`
- * NULL: the mesh splits along more than two axes, has unequal shares, devices of several types, or of a type
- * whose operators were measured one by one: then nothing is claimed. */
+/* Creates the graph of `context` on a mesh of devices of one type; everything lives in the arena, and the
+ * mesh outlives it. `*graph` NULL: the mesh splits along more than two axes, has unequal shares, devices of
+ * several types, or of a type whose operators were measured one by one: then nothing is claimed. */
 AmStatus sharding_graph_create(ShardingGraph **graph, Arena *arena, const PlanContext *context,
-                               const Mesh *mesh, const Cluster *cluster, const int32_t *devices,
-                               AmError *error);
+                               const PlacedMesh *on, AmError *error);
 
 /* Creates an estimate on a mesh of devices of any types with any shares: the graph of equal shares, with the
  * computing seconds of the slowest type. It bounds no plan of unequal shares. `*graph` NULL: the mesh splits
  * along more than two axes, or operators of a type were measured one by one. */
 AmStatus sharding_graph_create_estimate(ShardingGraph **graph, Arena *arena, const PlanContext *context,
-                                        const Mesh *mesh, const Cluster *cluster, const int32_t *devices,
-                                        AmError *error);
+                                        const PlacedMesh *on, AmError *error);
 
 /* Creates the graph without seconds of computing, on a mesh of devices of any types with any shares. The
  * costs of edges are lower bounds of the mean over the devices. `*graph` NULL: more than two axes split. */
 AmStatus sharding_graph_create_mixed(ShardingGraph **graph, Arena *arena, const PlanContext *context,
-                                     const Mesh *mesh, const Cluster *cluster, const int32_t *devices,
-                                     AmError *error);
+                                     const PlacedMesh *on, AmError *error);
 
 /* The kinds of tensors that are resharded. */
 typedef enum ShardingGraphPurpose {

@@ -154,8 +154,8 @@ static AmStatus bound_mesh(double *seconds, const void *user, Arena *arena, int3
         *seconds = self->enough;
         return AM_OK;
     }
-    TRY(sharding_graph_create(&graph, arena, self->context, &self->meshes[k], self->cluster, self->devices,
-                              error));
+    TRY(sharding_graph_create(&graph, arena, self->context,
+                              &(PlacedMesh){&self->meshes[k], self->cluster, self->devices}, error));
     if (!graph) return AM_OK;
     if (self->recomputes) TRY(plan_bound_free_recomputed(graph, arena, error));
     TRY(sharding_graph_fold(&fold, arena, graph, error));
@@ -188,8 +188,8 @@ static AmStatus bound_own(GraphBound *self, Arena *arena, const Plan *plan, Plan
     OwnBound own = {.bound = self};
     Assignment *assignment;
     const ShardingGraphCost predicted = plan_bound_simulated(plan, 0, plan->device_count);
-    TRY(sharding_graph_create(&graph, arena, self->context, &self->meshes[self->own], self->cluster,
-                              self->devices, error));
+    TRY(sharding_graph_create(&graph, arena, self->context,
+                              &(PlacedMesh){&self->meshes[self->own], self->cluster, self->devices}, error));
     *has_graph = graph != NULL;
     if (!graph) return AM_OK;
     TRY(plan_assign(&assignment, arena, self->context, &plan->stages[0], error));

@@ -112,8 +112,8 @@ static AmStatus create_graph(MixedGraph *self, Arena *arena, const BoundMixedSpa
                              const LeastWork *work, const Mesh *mesh, AmError *error) {
     *self = (MixedGraph){.space = space, .arena = arena};
     if (!work->seconds || mesh->device_count != space->cluster->device_count) return AM_OK;
-    TRY(sharding_graph_create_mixed(&self->graph, arena, space->context, mesh, space->cluster,
-                                    space->meshes->devices, error));
+    TRY(sharding_graph_create_mixed(&self->graph, arena, space->context,
+                                    &(PlacedMesh){mesh, space->cluster, space->meshes->devices}, error));
     if (self->graph && self->graph->node_count != work->count) self->graph = NULL;
     if (self->graph) {
         /* The seconds r(o) m(o) of all operators, by label. */

@@ -29,7 +29,8 @@ static AmStatus whole_seconds(double **seconds, int32_t *count, Arena *arena, co
         all_rise = all_rise && is_rising(&type->dot[t]) && is_rising(&type->convolution[t]);
     *seconds = NULL;
     if (all_rise)
-        TRY_OR_FAIL(sharding_graph_create(&graph, &scratch, primary, &alone, cluster, &device, error));
+        TRY_OR_FAIL(
+            sharding_graph_create(&graph, &scratch, primary, &(PlacedMesh){&alone, cluster, &device}, error));
     if (!graph) goto fail;
     *count = graph->node_count;
     *seconds = ARENA_ARRAY(arena, double, graph->node_count + 1);

@@ -43,7 +43,8 @@ static AmStatus find_stage(StageGap *found, Arena *arena, const Gaps *self, int3
                 split_options.decided[split_options.decided_count++] = decided[n];
     }
     part.split_options = &split_options;
-    TRY(sharding_graph_create(&graph, arena, &part, &stage->mesh, self->cluster, stage->devices, error));
+    TRY(sharding_graph_create(&graph, arena, &part,
+                              &(PlacedMesh){&stage->mesh, self->cluster, stage->devices}, error));
     if (!graph) return AM_OK;
     TRY(sharding_graph_fold(&fold, arena, graph, error));
     sharding_graph_fold_watch(fold, self->stop);

@@ -439,7 +439,8 @@ AmStatus bound_work_find(BoundWork *work, bool *known, Arena *arena, const PlanC
     ShardingGraph *graph;
     AmStatus status;
     *work = (BoundWork){0};
-    TRY_OR_FAIL(sharding_graph_create(&graph, &self.scratch, primary, &alone, cluster, &device, error));
+    TRY_OR_FAIL(sharding_graph_create(&graph, &self.scratch, primary, &(PlacedMesh){&alone, cluster, &device},
+                                      error));
     *known = graph != NULL;
     if (!graph) goto fail;
     TRY_OR_FAIL(open_finder(&self, primary, error));

@@ -26,10 +26,12 @@ static AmStatus open_sample(Estimator *self, AmError *error) {
     const StageProblem *problem = self->problem;
     ShardingGraph *graph;
     ReshardCosts *reshards;
-    TRY(sharding_graph_create_estimate(&graph, self->arena, problem->context, &problem->mesh,
-                                       problem->cluster, problem->devices, error));
+    TRY(sharding_graph_create_estimate(&graph, self->arena, problem->context,
+                                       &(PlacedMesh){&problem->mesh, problem->cluster, problem->devices},
+                                       error));
     if (!graph) return AM_OK;
-    TRY(reshard_costs_create(&reshards, self->arena, &problem->mesh, problem->cluster, problem->devices,
+    TRY(reshard_costs_create(&reshards, self->arena,
+                             &(PlacedMesh){&problem->mesh, problem->cluster, problem->devices},
                              RESHARD_AXIS_ORDER, error));
     graph->reshards = reshards;
     return sharding_graph_sample(&self->sample, self->arena, graph, error);

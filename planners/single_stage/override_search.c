@@ -386,8 +386,9 @@ static double exposed_share(const PlanPrice *price) {
 static AmStatus run_rounds(OverrideSearch *self, AmError *error) {
     const StageProblem *problem = self->problem;
     const int32_t rounds = self->extent == OVERRIDES_AFTER_SAMPLE ? 1 : ROUNDS;
-    TRY(sharding_graph_create_estimate(&self->graph, self->arena, problem->context, &problem->mesh,
-                                       problem->cluster, problem->devices, error));
+    TRY(sharding_graph_create_estimate(&self->graph, self->arena, problem->context,
+                                       &(PlacedMesh){&problem->mesh, problem->cluster, problem->devices},
+                                       error));
     if (!self->graph) return AM_OK;
     TRY(sharding_graph_fold(&self->fold, self->arena, self->graph, error));
     self->stop = problem->budget.stop;

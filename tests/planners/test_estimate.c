@@ -50,8 +50,8 @@ static void check_estimates(ProblemCase *self, const char *name, double limit, d
     random_seed(&random, seed);
     assert_int_equal(estimator_of(&estimator, self->problem, &error), AM_OK);
     assert_non_null(estimator);
-    assert_int_equal(sharding_graph_create(&graph, &self->arena, self->context, &self->mesh, self->cluster,
-                                           self->devices, &error),
+    assert_int_equal(sharding_graph_create(&graph, &self->arena, self->context,
+                                           &(PlacedMesh){&self->mesh, self->cluster, self->devices}, &error),
                      AM_OK);
     assert_int_equal(sharding_graph_sample(&sample, &self->arena, graph, &error), AM_OK);
     assert_true(sharding_graph_sample_context(sample)->split_options->decided_count <=
@@ -336,10 +336,11 @@ static void test_axes_keep_their_order(void **state) {
     ReshardCosts *any, *ordered;
     problem_case_open(&self, "mlp_tiny", "C", "data=4,model=8", 1);
     Arena *arena = &self.arena;
-    assert_int_equal(
-        reshard_costs_create(&any, arena, &self.mesh, self.cluster, self.devices, RESHARD_ANY_ORDER, &error),
-        AM_OK);
-    assert_int_equal(reshard_costs_create(&ordered, arena, &self.mesh, self.cluster, self.devices,
+    assert_int_equal(reshard_costs_create(&any, arena, &(PlacedMesh){&self.mesh, self.cluster, self.devices},
+                                          RESHARD_ANY_ORDER, &error),
+                     AM_OK);
+    assert_int_equal(reshard_costs_create(&ordered, arena,
+                                          &(PlacedMesh){&self.mesh, self.cluster, self.devices},
                                           RESHARD_AXIS_ORDER, &error),
                      AM_OK);
     const IrShape *shape = &(IrShape){.type = DTYPE_F32, .rank = 2, .dimensions = (int64_t[]){64, 64}};

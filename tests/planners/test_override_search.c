@@ -187,8 +187,9 @@ static void check_patches(const char *name, const char *mesh, int32_t least) {
     int32_t count, *labels, apart = 0;
     open_case(&self, name, "C", mesh, 0, OVERRIDES_ALL);
     Arena *arena = &self.of.arena;
-    assert_int_equal(sharding_graph_create(&graph, arena, self.of.context, &self.of.mesh, self.of.cluster,
-                                           self.of.devices, &error),
+    assert_int_equal(sharding_graph_create(&graph, arena, self.of.context,
+                                           &(PlacedMesh){&self.of.mesh, self.of.cluster, self.of.devices},
+                                           &error),
                      AM_OK);
     assert_int_equal(sharding_graph_fold(&fold, arena, graph, &error), AM_OK);
     sharding_graph_bound(fold, &both, 40);

@@ -54,8 +54,9 @@ static void test_one_axis(void **state) {
         const Mesh mesh = {.axis_count = 1, .axes = {{.name = "x", .size = parts}}, .device_count = parts};
         const IrShape shape = {.type = DTYPE_F32, .rank = 2, .dimensions = (int64_t[]){840 * 8, 840 * 8}};
         const double bytes = (double)ir_shape_bytes(&shape);
-        assert_int_equal(
-            reshard_costs_create(&costs, &arena, &mesh, cluster, devices, RESHARD_ANY_ORDER, &error), AM_OK);
+        assert_int_equal(reshard_costs_create(&costs, &arena, &(PlacedMesh){&mesh, cluster, devices},
+                                              RESHARD_ANY_ORDER, &error),
+                         AM_OK);
         for (int32_t from = 0; from < 4; from++)
             for (int32_t to = 0; to < 3; to++) {
                 SbpState have = {.axis = {SBP_B}}, want = {.axis = {SBP_B}};
@@ -86,7 +87,8 @@ static void test_two_axes(void **state) {
     const Mesh mesh = {
         .axis_count = 2, .axes = {{.name = "x", .size = 2}, {.name = "y", .size = 4}}, .device_count = 8};
     const IrShape shape = {.type = DTYPE_F32, .rank = 2, .dimensions = (int64_t[]){64, 64}};
-    assert_int_equal(reshard_costs_create(&costs, &arena, &mesh, cluster, devices, RESHARD_ANY_ORDER, &error),
+    assert_int_equal(reshard_costs_create(&costs, &arena, &(PlacedMesh){&mesh, cluster, devices},
+                                          RESHARD_ANY_ORDER, &error),
                      AM_OK);
     for (int32_t from = 0; from < RESHARD_STATES; from++)
         for (int32_t to = 0; to < RESHARD_STATES; to++) {

@@ -34,8 +34,8 @@ static void open_case(Case *self, const char *name, const char *cluster, const c
     if (cluster_read(&self->cluster, &self->arena, cluster, &error) != AM_OK) fail_msg("%s", error.text);
     assert_int_equal(mesh_parse(&self->mesh, &self->arena, mesh, &error), AM_OK);
     for (int32_t d = 0; d < 64; d++) self->devices[d] = d;
-    assert_int_equal(sharding_graph_create(&self->graph, &self->arena, self->context, &self->mesh,
-                                           self->cluster, self->devices, &error),
+    assert_int_equal(sharding_graph_create(&self->graph, &self->arena, self->context,
+                                           &(PlacedMesh){&self->mesh, self->cluster, self->devices}, &error),
                      AM_OK);
     assert_non_null(self->graph);
     assert_int_equal(sharding_graph_fold(&self->fold, &self->arena, self->graph, &error), AM_OK);

@@ -49,8 +49,9 @@ static bool compare(double *graph_seconds, double *price_seconds, Arena *arena, 
     ShardingGraph *graph;
     Assignment *assignment;
     if (plan_assign(&assignment, arena, context, stage, &error) != AM_OK) return false;
-    assert_int_equal(sharding_graph_create(&graph, arena, context, &stage->mesh, cluster, devices, &error),
-                     AM_OK);
+    assert_int_equal(
+        sharding_graph_create(&graph, arena, context, &(PlacedMesh){&stage->mesh, cluster, devices}, &error),
+        AM_OK);
     assert_non_null(graph);
     *graph_seconds = sharding_graph_cost(graph, assignment).compute_seconds;
     *price_seconds = 0;
@@ -326,8 +327,9 @@ static double node_seconds(const NodeCase *one, Arena *arena, const PlanContext 
         assert_true(override->factors[0] >= 0);
     }
     assert_int_equal(plan_assign(&assignment, arena, context, &stage, &error), AM_OK);
-    assert_int_equal(sharding_graph_create(&graph, arena, context, &stage.mesh, cluster, devices, &error),
-                     AM_OK);
+    assert_int_equal(
+        sharding_graph_create(&graph, arena, context, &(PlacedMesh){&stage.mesh, cluster, devices}, &error),
+        AM_OK);
     assert_int_equal(sharding_graph_labels(&labels, arena, graph, assignment, &error), AM_OK);
     for (int32_t n = 0; n < graph->node_count; n++)
         if (!graph->nodes[n].is_tensor && graph->nodes[n].seconds &&
