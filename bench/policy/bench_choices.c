@@ -80,7 +80,7 @@ static void make_context(const PlanContext **context, PlanContext *primary, Aren
     if (status != AM_OK || has_none) *context = NULL;
 }
 
-static void run_space(const Bench *self, const AssignmentProblem *given, uint64_t problem, const Space *space,
+static void run_space(const Bench *self, const GeneratedProblem *given, uint64_t problem, const Space *space,
                       Searcher searcher) {
     Arena arena = {0};
     AmError error = {0};
@@ -140,13 +140,13 @@ int main(int count, char **words) {
         bench_check(assignment_module_measure(&self.modules[self.module_count], *context, &error), &error);
     }
     for (uint64_t problem = first; problem < first + problems; problem++) {
-        AssignmentProblem given;
+        GeneratedProblem given;
         bench_check(
-            assignment_problem_open(&given, self.modules, self.module_count, self.seed, problem, &error),
+            generated_problem_open(&given, self.modules, self.module_count, self.seed, problem, &error),
             &error);
         for (size_t s = 0; s < sizeof spaces / sizeof *spaces; s++)
             if (spaces[s].players & 1u << player) run_space(&self, &given, problem, &spaces[s], player);
-        assignment_problem_close(&given);
+        generated_problem_close(&given);
     }
     for (int32_t k = 0; k < self.module_count; k++) plan_context_free(self.contexts[k]);
     return 0;

@@ -85,7 +85,7 @@ static bool is_wanted(const Bench *self, const char *searcher) {
 }
 
 /* A search with its options; one that finds no plan that fits is a result, too. */
-static void run(const char *name, const AssignmentProblem *given, uint64_t problem, const char *budget,
+static void run(const char *name, const GeneratedProblem *given, uint64_t problem, const char *budget,
                 const SearchScope *scope, bool is_full) {
     Arena arena = {0};
     SearchResult result = {0};
@@ -101,7 +101,7 @@ static void run(const char *name, const AssignmentProblem *given, uint64_t probl
 }
 
 /* The first ten plans of each policy, which learns nothing from them. */
-static void run_zero_shots(const Bench *self, const AssignmentProblem *given, uint64_t problem,
+static void run_zero_shots(const Bench *self, const GeneratedProblem *given, uint64_t problem,
                            SearchRequest *request, SearchScope scope) {
     scope.searcher = SEARCHER_DQN;
     scope.limits.evaluations = ASSIGNMENT_ZERO_SHOT;
@@ -116,10 +116,10 @@ static void run_zero_shots(const Bench *self, const AssignmentProblem *given, ui
 }
 
 static void run_problem(Bench *self, uint64_t problem) {
-    AssignmentProblem given;
+    GeneratedProblem given;
     AmError error = {0};
     char mesh[64];
-    if (assignment_problem_open(&given, self->modules, self->module_count, self->seed, problem, &error) !=
+    if (generated_problem_open(&given, self->modules, self->module_count, self->seed, problem, &error) !=
         AM_OK)
         bench_fail("bench_searchers", &error);
     const MeshAxis *axes = given.problem->mesh.axes;
@@ -149,7 +149,7 @@ static void run_problem(Bench *self, uint64_t problem) {
                           .searcher = SEARCHER_AUTO,
                           .skip_bound = true};
     if (self->is_full) run(FULL, &given, problem, "full", &scope, true);
-    assignment_problem_close(&given);
+    generated_problem_close(&given);
 }
 
 /* Fails where a file of a policy cannot be read. */

@@ -32,22 +32,22 @@ static double assignment_log(const PlanPrice *price) {
     return log_seconds(price) + assignment_missing(log1p(price->excess));
 }
 
-double assignment_gain(const Assignments *self, const PlanPrice *price) {
+double assignment_gain(const AssignmentProblem *self, const PlanPrice *price) {
     return assignment_log(&self->unsplit) - assignment_log(price);
 }
 
-static double log_memory(const Assignments *self, const PlanPrice *price) {
+static double log_memory(const AssignmentProblem *self, const PlanPrice *price) {
     if (price->excess > 0) return log1p(price->excess);
     return fmin(log(fmax((double)price->peak_bytes, 1) / self->limit_bytes), 0);
 }
 
-AssignmentValue assignment_value(const Assignments *self, const PlanPrice *price) {
+AssignmentValue assignment_value(const AssignmentProblem *self, const PlanPrice *price) {
     return (AssignmentValue){.gain = assignment_gain(self, price),
                              .seconds_gain = log_seconds(&self->unsplit) - log_seconds(price),
                              .memory = log_memory(self, price)};
 }
 
-static double estimated_gain(const Assignments *self, const PlanPrice *estimate) {
+static double estimated_gain(const AssignmentProblem *self, const PlanPrice *estimate) {
     return assignment_log(&self->estimate) - assignment_log(estimate);
 }
 
@@ -58,7 +58,7 @@ static double hidden_log(const PlanPrice *estimate) {
 }
 
 /* Sums the bytes of every instruction to the pairs of class sets that can split it. */
-static AmStatus find_overlaps(Assignments *self, AmError *error) {
+static AmStatus find_overlaps(AssignmentProblem *self, AmError *error) {
     StageProblem *problem = self->problem;
     const PlanContext *context = problem->context;
     const Classes *classes = context->classes;
@@ -95,7 +95,7 @@ static AmStatus find_overlaps(Assignments *self, AmError *error) {
     return AM_OK;
 }
 
-static double weight_of(const Assignments *self, int32_t k) {
+static double weight_of(const AssignmentProblem *self, int32_t k) {
     const ClassSet *class_set = &self->problem->class_sets[k];
     return class_set->flops_share + class_set->weight_share + self->bytes_share[k];
 }
@@ -123,7 +123,8 @@ static double held_bytes(const ShardingGraphCost *cost) {
 
 /* Returns the seconds of traffic with latencies and the efficiency of messages of its mean size; the
  * sharding graph has the rate of endless messages. */
-static double traffic_seconds(const Assignments *self, const ShardingGraphTraffic *traffic, int32_t axis) {
+static double traffic_seconds(const AssignmentProblem *self, const ShardingGraphTraffic *traffic,
+                              int32_t axis) {
     const double *sums = self->sums[axis];
     if (traffic->messages <= 0) return traffic->seconds;
     double per_byte = sums[ASSIGNMENT_SIZES - 1] / exp2(2 * (ASSIGNMENT_SIZES - 1));
@@ -135,7 +136,7 @@ static double traffic_seconds(const Assignments *self, const ShardingGraphTraffi
 
 /* Estimates a plan by the sharding graph, with latencies. The memory is that of the plan that splits
  * nothing, in proportion to held bytes. */
-static AmStatus estimate(PlanPrice *price, ShardingGraphCost *cost, const Assignments *self,
+static AmStatus estimate(PlanPrice *price, ShardingGraphCost *cost, const AssignmentProblem *self,
                          const AxisPlan *axis_plan, AmError *error) {
     *price = (PlanPrice){.seconds = 1, .compute_seconds = 1};
     *cost = (ShardingGraphCost){.compute_seconds = 1};
@@ -154,11 +155,11 @@ static AmStatus estimate(PlanPrice *price, ShardingGraphCost *cost, const Assign
     return AM_OK;
 }
 
-AmStatus assignments_open(Assignments *self, StageProblem *problem, const PlanPrice *unsplit,
-                          AmError *error) {
+AmStatus assignment_problem_open(AssignmentProblem *self, StageProblem *problem, const PlanPrice *unsplit,
+                                 AmError *error) {
     const PlanContext *context = problem->context;
     const AxisPlan nothing = {0};
-    *self = (Assignments){
+    *self = (AssignmentProblem){
         .problem = problem, .unsplit = *unsplit, .limit_bytes = fmax(problem_memory_limit(problem), 1)};
     for (int32_t p = 0; p < context->roles->parameter_count; p++) {
         const IrParameter *parameter = &context->roles->parameters[p];
@@ -230,7 +231,7 @@ static double batch_bits(const StageProblem *problem, const AxisPlan *axis_plan)
 
 /* Returns log2 of a device's memory over the limit, as if every tensor shrank by the shares of the listed
  * class sets. Storage also shrinks optimizer state and gradients, and of all kinds weights. */
-static double needed_log2(const Assignments *self, const AxisPlan *plan) {
+static double needed_log2(const AssignmentProblem *self, const AxisPlan *plan) {
     const StageProblem *problem = self->problem;
     double other = fmax((double)self->unsplit.peak_bytes - self->state_bytes, 0), state = self->state_bytes;
     for (int32_t axis = 0; axis < problem->mesh.axis_count; axis++) {
@@ -261,7 +262,7 @@ enum {
 _Static_assert(LAST_AT == ASSIGNMENT_FEATURES, "features");
 
 /* Returns log2 of bytes over those of a device. */
-static double bytes_log2(const Assignments *self, double bytes) {
+static double bytes_log2(const AssignmentProblem *self, double bytes) {
     return clamp(log2(fmax(bytes, 1) / self->limit_bytes), 12);
 }
 
@@ -295,7 +296,7 @@ typedef struct PlanFacts {
 } PlanFacts;
 _Static_assert(sizeof(PlanFacts) == sizeof(double) * ASSIGNMENT_FACTS, "the agent's inputs");
 
-static PlanFacts plan_facts(const Assignments *self, const AxisPlan *plan, const PlanPrice *now,
+static PlanFacts plan_facts(const AssignmentProblem *self, const AxisPlan *plan, const PlanPrice *now,
                             const ShardingGraphCost *cost) {
     const StageProblem *problem = self->problem;
     const ClusterDeviceType *type = cluster_device_type(problem->cluster, problem->devices[0]);
@@ -354,7 +355,7 @@ static PlanFacts plan_facts(const Assignments *self, const AxisPlan *plan, const
     return facts;
 }
 
-static void describe_axis(float *row, const Assignments *self, const AxisPlan *plan, int32_t axis) {
+static void describe_axis(float *row, const AssignmentProblem *self, const AxisPlan *plan, int32_t axis) {
     const StageProblem *problem = self->problem;
     double rate, all = fmax(log2(problem->mesh.device_count), 1), bits = log2_size(problem, axis);
     bool crosses = crosses_servers(problem, axis, &rate);
@@ -374,7 +375,8 @@ static void describe_axis(float *row, const Assignments *self, const AxisPlan *p
 }
 
 /* Returns the fraction of the class set's bytes that class sets listed on the axis share, at most 1. */
-static double overlap_with(const Assignments *self, const AxisPlan *plan, int32_t axis, int32_t class_set) {
+static double overlap_with(const AssignmentProblem *self, const AxisPlan *plan, int32_t axis,
+                           int32_t class_set) {
     double sum = 0;
     for (int32_t e = 0; e < plan->count[axis]; e++)
         if (plan->entries[axis][e] != class_set)
@@ -382,7 +384,7 @@ static double overlap_with(const Assignments *self, const AxisPlan *plan, int32_
     return fmin(sum, 1);
 }
 
-static void describe_class_set(float *row, const Assignments *self, const AxisPlan *plan,
+static void describe_class_set(float *row, const AssignmentProblem *self, const AxisPlan *plan,
                                const AssignmentAction *action) {
     const StageProblem *problem = self->problem;
     static const ClassSet none = {.size = 1};
@@ -419,7 +421,7 @@ static void add_action(AssignmentState *state, const AssignmentAction *action) {
     if (state->action_count < ASSIGNMENT_MOST_ACTIONS) state->actions[state->action_count++] = *action;
 }
 
-static void list_axis(AssignmentState *state, const Assignments *self, int32_t axis) {
+static void list_axis(AssignmentState *state, const AssignmentProblem *self, int32_t axis) {
     const StageProblem *problem = self->problem;
     const AxisPlan *plan = &state->axis_plan;
     int32_t kinds = problem_storage_kinds(problem, axis);
@@ -448,7 +450,7 @@ static void list_axis(AssignmentState *state, const Assignments *self, int32_t a
 }
 
 AmStatus assignment_estimate(AssignmentValue *estimated, float facts[ASSIGNMENT_FACTS],
-                             const Assignments *self, const AxisPlan *axis_plan, AmError *error) {
+                             const AssignmentProblem *self, const AxisPlan *axis_plan, AmError *error) {
     PlanPrice price;
     ShardingGraphCost cost;
     TRY(estimate(&price, &cost, self, axis_plan, error));
@@ -462,7 +464,7 @@ AmStatus assignment_estimate(AssignmentValue *estimated, float facts[ASSIGNMENT_
     return AM_OK;
 }
 
-AmStatus assignment_enter(AssignmentState *state, const Assignments *self, const AxisPlan *axis_plan,
+AmStatus assignment_enter(AssignmentState *state, const AssignmentProblem *self, const AxisPlan *axis_plan,
                           AmError *error) {
     state->axis_plan = *axis_plan;
     state->action_count = 0;

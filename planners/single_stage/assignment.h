@@ -58,7 +58,7 @@ typedef struct AssignmentState {
 } AssignmentState;
 
 /* A stage problem with the figures by which its plans are estimated and its actions described. */
-typedef struct Assignments {
+typedef struct AssignmentProblem {
     StageProblem *problem;
     Estimator *estimator;        /* NULL: the mesh has none, and all estimates are 1 second */
     PlanPrice unsplit, estimate; /* price and estimate of the plan that splits nothing */
@@ -74,25 +74,26 @@ typedef struct Assignments {
                                                     that split */
     bool crosses[RESHARD_AXES];                  /* their groups span servers */
     double bits[RESHARD_AXES];                   /* log2 of their sizes */
-} Assignments;
+} AssignmentProblem;
 
 /* Computes these figures in the problem's arena. `unsplit`: the price of the plan that splits nothing, which
  * is equal on all meshes. */
-AmStatus assignments_open(Assignments *self, StageProblem *problem, const PlanPrice *unsplit, AmError *error);
+AmStatus assignment_problem_open(AssignmentProblem *self, StageProblem *problem, const PlanPrice *unsplit,
+                                 AmError *error);
 
 /* Lists the actions at an axis plan, with their features. Only the plan itself is estimated. */
-AmStatus assignment_enter(AssignmentState *state, const Assignments *self, const AxisPlan *axis_plan,
+AmStatus assignment_enter(AssignmentState *state, const AssignmentProblem *self, const AxisPlan *axis_plan,
                           AmError *error);
 
 /* Estimates a plan, and finds its facts. */
 AmStatus assignment_estimate(AssignmentValue *estimate, float facts[ASSIGNMENT_FACTS],
-                             const Assignments *self, const AxisPlan *axis_plan, AmError *error);
+                             const AssignmentProblem *self, const AxisPlan *axis_plan, AmError *error);
 
 /* Returns the value of a priced plan. */
-AssignmentValue assignment_value(const Assignments *self, const PlanPrice *price);
+AssignmentValue assignment_value(const AssignmentProblem *self, const PlanPrice *price);
 /* Returns the addend to the logarithm of seconds for missing memory: 0 where the plan fits, at most 6. */
 double assignment_missing(double memory);
 /* Returns the gain of a price. */
-double assignment_gain(const Assignments *self, const PlanPrice *price);
+double assignment_gain(const AssignmentProblem *self, const PlanPrice *price);
 
 #endif

@@ -68,7 +68,7 @@ typedef struct ActionChoice {
 /* A policy on one problem. */
 typedef struct AssignmentPlayer {
     const AssignmentPolicy *policy;
-    const Assignments *problem;
+    const AssignmentProblem *problem;
     AssignmentState *state; /* the present plan and its actions */
     ActionChoice choice;
     Random *random;

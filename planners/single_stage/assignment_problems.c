@@ -23,7 +23,7 @@ typedef struct Rates {
     bool overlaps;
 } Rates;
 
-static AmStatus open_problem(AssignmentProblem *self, const PlanContext *context, const Rates *rates,
+static AmStatus open_problem(GeneratedProblem *self, const PlanContext *context, const Rates *rates,
                              int32_t model, AmError *error) {
     int32_t count = rates->servers * rates->devices;
     json_t *curve = json_pack("[[f,f],[f,f]]", rates->knee / 1e3, 0.1, rates->knee, 0.8);
@@ -60,7 +60,7 @@ static AmStatus open_problem(AssignmentProblem *self, const PlanContext *context
 }
 
 AmStatus assignment_module_measure(AssignmentModule *module, const PlanContext *context, AmError *error) {
-    AssignmentProblem probe = {0};
+    GeneratedProblem probe = {0};
     const Rates rates = {.flops = REFERENCE_FLOPS,
                          .memory = REFERENCE_MEMORY,
                          .launch = 1e-12,
@@ -77,11 +77,11 @@ AmStatus assignment_module_measure(AssignmentModule *module, const PlanContext *
     PlanPrice price;
     AmStatus status = open_problem(&probe, context, &rates, 1, error);
     if (status == AM_OK) status = problem_price(probe.problem, &nothing, &price, error);
-    if (status == AM_OK) status = assignments_open(&probe.assignments, probe.problem, &price, error);
+    if (status == AM_OK) status = assignment_problem_open(&probe.described, probe.problem, &price, error);
     if (status == AM_OK)
-        *module = (AssignmentModule){context, price.compute_seconds, probe.assignments.weight_bytes,
+        *module = (AssignmentModule){context, price.compute_seconds, probe.described.weight_bytes,
                                      price.peak_bytes};
-    assignment_problem_close(&probe);
+    generated_problem_close(&probe);
     return status;
 }
 
@@ -89,10 +89,10 @@ static double between(Random *random, double least, double most) {
     return least + (most - least) * random_uniform(random);
 }
 
-AmStatus assignment_problem_open(AssignmentProblem *self, const AssignmentModule *modules, int32_t count,
-                                 uint64_t seed, uint64_t index, AmError *error) {
+AmStatus generated_problem_open(GeneratedProblem *self, const AssignmentModule *modules, int32_t count,
+                                uint64_t seed, uint64_t index, AmError *error) {
     Random random;
-    *self = (AssignmentProblem){0};
+    *self = (GeneratedProblem){0};
     random_seed(&random, random_at(seed, 0, index));
     const AssignmentModule *module = &modules[random_below(&random, count)];
     double instructions = module->context->split_options->decided_count;
@@ -119,18 +119,17 @@ AmStatus assignment_problem_open(AssignmentProblem *self, const AssignmentModule
     PlanPrice unsplit;
     TRY(open_problem(self, module->context, &rates, 1 << model_bits, error));
     TRY(problem_price(self->problem, &nothing, &unsplit, error));
-    return assignments_open(&self->assignments, self->problem, &unsplit, error);
+    return assignment_problem_open(&self->described, self->problem, &unsplit, error);
 }
 
-void assignment_problem_close(AssignmentProblem *self) {
+void generated_problem_close(GeneratedProblem *self) {
     problem_free(self->problem);
     cluster_free(self->cluster);
     arena_free(&self->arena);
-    *self = (AssignmentProblem){0};
+    *self = (GeneratedProblem){0};
 }
 
-AmStatus assignment_problem_teach(AssignmentProblem *self, int64_t evaluations, uint64_t seed,
-                                  AmError *error) {
+AmStatus generated_problem_teach(GeneratedProblem *self, int64_t evaluations, uint64_t seed, AmError *error) {
     SearchBudget *budget = &self->problem->budget;
     TRY(baseline_price_seeds(self->problem, error));
     budget->limit = budget->used + evaluations;
@@ -148,24 +147,24 @@ AmStatus assignment_prices_text(char text[ASSIGNMENT_PRICES_BYTES], const Assign
     AssignmentState *state = malloc(sizeof *state);
     if (!state) return am_fail_memory(error, sizeof *state);
     for (uint64_t index = 0; index < PROBLEMS && status == AM_OK; index++) {
-        AssignmentProblem problem;
-        const Assignments *assignments = &problem.assignments;
-        status = assignment_problem_open(&problem, module, 1, 0, index, error);
-        if (status == AM_OK) status = assignment_enter(state, assignments, &nothing, error);
+        GeneratedProblem problem;
+        const AssignmentProblem *described = &problem.described;
+        status = generated_problem_open(&problem, module, 1, 0, index, error);
+        if (status == AM_OK) status = assignment_enter(state, described, &nothing, error);
         for (int32_t a = 0; status == AM_OK && a < state->action_count; a += STRIDE, count++) {
             AssignmentValue estimate;
             float facts[ASSIGNMENT_FACTS];
             PlanPrice price;
             const AxisPlan *next = &state->actions[a].next;
             status = problem_price(problem.problem, next, &price, error);
-            if (status == AM_OK) status = assignment_estimate(&estimate, facts, assignments, next, error);
+            if (status == AM_OK) status = assignment_estimate(&estimate, facts, described, next, error);
             if (status != AM_OK) break;
-            unsplit += log(fmax(assignments->unsplit.seconds, 1e-12));
-            gains += fabs(assignment_gain(assignments, &price));
+            unsplit += log(fmax(described->unsplit.seconds, 1e-12));
+            gains += fabs(assignment_gain(described, &price));
             estimates += fabs(estimate.gain);
             for (int32_t k = 0; k < ASSIGNMENT_FEATURES; k++) features += fabs((double)state->features[a][k]);
         }
-        assignment_problem_close(&problem);
+        generated_problem_close(&problem);
     }
     free(state);
     count = fmax(count, 1);
@@ -176,7 +175,7 @@ AmStatus assignment_prices_text(char text[ASSIGNMENT_PRICES_BYTES], const Assign
 
 AmStatus assignment_zero_shot(double *gain, double *surprise, AssignmentEpisode *episode,
                               const AssignmentPlayer *player, AmError *error) {
-    const Assignments *self = player->problem;
+    const AssignmentProblem *self = player->problem;
     const AxisPlan nothing = {0};
     AssignmentPlayer seeded = *player;
     Random random;

@@ -22,21 +22,20 @@ typedef struct AssignmentModule {
 
 AmStatus assignment_module_measure(AssignmentModule *module, const PlanContext *context, AmError *error);
 
-typedef struct AssignmentProblem {
+typedef struct GeneratedProblem {
     Arena arena;
     Cluster *cluster;
     StageProblem *problem;
-    Assignments assignments;
-} AssignmentProblem;
+    AssignmentProblem described;
+} GeneratedProblem;
 
-/* Opens a problem. assignment_problem_close() releases it, also after a failure. */
-AmStatus assignment_problem_open(AssignmentProblem *self, const AssignmentModule *modules, int32_t count,
-                                 uint64_t seed, uint64_t index, AmError *error);
-void assignment_problem_close(AssignmentProblem *self);
+/* Opens a problem. generated_problem_close() releases it, also after a failure. */
+AmStatus generated_problem_open(GeneratedProblem *self, const AssignmentModule *modules, int32_t count,
+                                uint64_t seed, uint64_t index, AmError *error);
+void generated_problem_close(GeneratedProblem *self);
 
 /* Prices the baselines and `evaluations` plans of annealing: problem->best is then a plan to learn from. */
-AmStatus assignment_problem_teach(AssignmentProblem *self, int64_t evaluations, uint64_t seed,
-                                  AmError *error);
+AmStatus generated_problem_teach(GeneratedProblem *self, int64_t evaluations, uint64_t seed, AmError *error);
 
 /* Writes means over a few generated problems of a module: prices, estimates and features of the plans that
  * are one action away from the plan that splits nothing. They change with the prices, the actions or the

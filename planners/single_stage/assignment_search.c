@@ -56,7 +56,7 @@ struct AssignmentSearch {
     PlanPrice unsplit;
     int32_t most_meshes, mesh_count;
     StageProblem *problems[SEARCH_MOST_MESHES]; /* in the order of the beginning */
-    Assignments assignments[SEARCH_MOST_MESHES];
+    AssignmentProblem described[SEARCH_MOST_MESHES];
     double unsplit_gains[SEARCH_MOST_MESHES]; /* log of the seconds of the unsplit plan with the least
                                                  micro-batches, over those of the problem's */
     bool wants_number, has_all_numbers;       /* of micro-batches */
@@ -173,11 +173,11 @@ static void note_price(AssignmentSearch *self, int32_t place) {
 static AmStatus expand_node(AssignmentSearch *self, int32_t parent, double temperature, int32_t random_count,
                             AmError *error) {
     Node *from = &self->nodes[parent];
-    const Assignments *assignments = &self->assignments[from->mesh];
+    const AssignmentProblem *described = &self->described[from->mesh];
     AssignmentState *state = &self->state;
     ActionEstimates estimates;
     const AssignmentPlayer player = {.policy = &self->policy,
-                                     .problem = assignments,
+                                     .problem = described,
                                      .state = state,
                                      .choice = {.best = self->estimates - random_count,
                                                 .random = random_count,
@@ -187,7 +187,7 @@ static AmStatus expand_node(AssignmentSearch *self, int32_t parent, double tempe
     int32_t before = self->node_count;
     from->expansions++;
     self->expansions++;
-    TRY(assignment_enter(state, assignments, &from->plan, error));
+    TRY(assignment_enter(state, described, &from->plan, error));
     for (int32_t a = 0; a < state->action_count; a++)
         known[a] = is_known(self, from->mesh, &state->actions[a].next);
     TRY(assignment_estimate_actions(&estimates, &player, known, error));
@@ -257,12 +257,12 @@ static AmStatus begin_number(AssignmentSearch *self, StageProblem *const *proble
         int32_t k = self->mesh_count++;
         self->problems[k] = problems[n];
         self->unsplit_gains[k] = log(fmax(self->unsplit.seconds, 1e-12) / fmax(unsplit.seconds, 1e-12));
-        TRY(assignments_open(&self->assignments[k], problems[n], &unsplit, error));
-        const Assignments *assignments = &self->assignments[k];
+        TRY(assignment_problem_open(&self->described[k], problems[n], &unsplit, error));
+        const AssignmentProblem *described = &self->described[k];
         Node root = {.mesh = k, .parent = -1, .is_priced = true};
-        TRY(assignment_estimate(&root.estimate, root.facts, assignments, &nothing, error));
+        TRY(assignment_estimate(&root.estimate, root.facts, described, &nothing, error));
         root.expected = root.estimate;
-        root.value = assignment_value(assignments, &unsplit);
+        root.value = assignment_value(described, &unsplit);
         add_node(self, &root);
         if (self->is_exhausted) return AM_OK;
         note_price(self, self->node_count - 1);
@@ -353,7 +353,7 @@ static AmStatus price_node(AssignmentSearch *self, int32_t place, AmError *error
     self->is_exhausted |= self->repeats >= MOST_REPEATS;
     self->stages->budget.is_cut |= problem->budget.is_cut;
     if (problem->budget.is_cut) return AM_OK;
-    node->value = assignment_value(&self->assignments[node->mesh], &found);
+    node->value = assignment_value(&self->described[node->mesh], &found);
     note_price(self, place);
     log_price(self, node->value.gain);
     self->has_fitting |= found.excess <= 0;
@@ -387,15 +387,15 @@ static int32_t draw_priced(AssignmentSearch *self) {
 static AmStatus take_action(AssignmentSearch *self, Node *node, bool must_be_new,
                             float row[ASSIGNMENT_FEATURES], bool *is_taken, AmError *error) {
     AssignmentState *state = &self->state;
-    const Assignments *assignments = &self->assignments[node->mesh];
+    const AssignmentProblem *described = &self->described[node->mesh];
     const AssignmentPlayer player = {.policy = &self->policy,
-                                     .problem = assignments,
+                                     .problem = described,
                                      .state = state,
                                      .choice = {.best = 1, .temperature = NEAR_TEMPERATURE},
                                      .random = &self->random};
     ActionEstimates estimates;
     bool skipped[ASSIGNMENT_MOST_ACTIONS] = {false};
-    TRY(assignment_enter(state, assignments, &node->plan, error));
+    TRY(assignment_enter(state, described, &node->plan, error));
     for (int32_t a = 0; a < state->action_count && must_be_new; a++)
         skipped[a] = is_known(self, node->mesh, &state->actions[a].next);
     TRY(assignment_estimate_actions(&estimates, &player, skipped, error));

@@ -41,7 +41,7 @@ typedef struct Play {
     Agent *agent; /* the network of actions of the round */
     AmStatus status;
     AmError error;
-    AssignmentProblem problem;
+    GeneratedProblem problem;
     AssignmentEpisode episodes[EPISODES + DEMONSTRATIONS];
     AssignmentValue values[EPISODES + DEMONSTRATIONS][ASSIGNMENT_MOST_STEPS + 1]; /* by prices */
     AssignmentState state;
@@ -51,7 +51,7 @@ struct Trainer {
     const AssignmentTraining *training;
     Head head;
     AssignmentPolicy policy;
-    AssignmentProblem validation[MOST_VALIDATION];
+    GeneratedProblem validation[MOST_VALIDATION];
     double teacher[MOST_VALIDATION]; /* gains of the teacher's plans */
     int32_t validation_count;
     Play plays[ROUND];
@@ -122,12 +122,12 @@ static AmStatus open_validation(Trainer *self, AmError *error) {
     int32_t count = training->report_every > 0 ? training->validation_problems : 0;
     uint64_t seed = training->seed + VALIDATION_SEED_STEP;
     for (int32_t k = 0; k < count && k < MOST_VALIDATION && !stop_flag_is_set(training->interrupted); k++) {
-        AssignmentProblem *problem = &self->validation[k];
+        GeneratedProblem *problem = &self->validation[k];
         self->validation_count++;
-        TRY(assignment_problem_open(problem, training->modules, training->module_count, seed, (uint64_t)k,
-                                    error));
-        TRY(assignment_problem_teach(problem, TEACHER_EVALUATIONS, seed, error));
-        self->teacher[k] = assignment_gain(&problem->assignments, &problem->problem->best.price);
+        TRY(generated_problem_open(problem, training->modules, training->module_count, seed, (uint64_t)k,
+                                   error));
+        TRY(generated_problem_teach(problem, TEACHER_EVALUATIONS, seed, error));
+        self->teacher[k] = assignment_gain(&problem->described, &problem->problem->best.price);
     }
     return AM_OK;
 }
@@ -142,7 +142,7 @@ static AmStatus report_progress(Trainer *self, AmError *error) {
         double gain, surprise;
         if (stop_flag_is_set(training->interrupted)) return AM_OK; /* train_network() ends */
         const AssignmentPlayer player = {.policy = &self->policy,
-                                         .problem = &self->validation[k].assignments,
+                                         .problem = &self->validation[k].described,
                                          .state = &memory->state,
                                          .choice.best = ASSIGNMENT_ESTIMATES};
         TRY(assignment_zero_shot(&gain, &surprise, &memory->episodes[0], &player, error));
@@ -166,17 +166,17 @@ static AmStatus play_problem(Play *self, AmError *error) {
     static const AxisPlan nothing = {0};
     static const ActionChoice supervised = {0, ASSIGNMENT_MOST_ESTIMATES, 0};
     const AssignmentTraining *training = self->trainer->training;
-    const Assignments *assignments = &self->problem.assignments;
+    const AssignmentProblem *described = &self->problem.described;
     const AssignmentPolicy policy = {.actions = self->agent};
     uint64_t seed = self->trainer->head.seed;
     Random random;
     AssignmentPlayer player = {
-        .policy = &policy, .problem = assignments, .state = &self->state, .random = &random};
+        .policy = &policy, .problem = described, .state = &self->state, .random = &random};
     random_seed(&random, random_at(seed, 1, self->index));
     TRY(check_interrupt(self, error));
-    TRY(assignment_problem_open(&self->problem, training->modules, training->module_count, seed, self->index,
-                                error));
-    TRY(assignment_problem_teach(&self->problem, TEACHER_EVALUATIONS, self->index, error));
+    TRY(generated_problem_open(&self->problem, training->modules, training->module_count, seed, self->index,
+                               error));
+    TRY(generated_problem_teach(&self->problem, TEACHER_EVALUATIONS, self->index, error));
     for (int32_t k = 0; k < EPISODES + DEMONSTRATIONS; k++) {
         AxisPlan best = self->problem.problem->best.axis_plan;
         best.gathers_again = 0;
@@ -187,8 +187,8 @@ static AmStatus play_problem(Play *self, AmError *error) {
         else TRY(assignment_demonstrate(&self->episodes[k], &player, &best, error));
         for (int32_t place = 0; place <= self->episodes[k].count; place++) {
             PlanPrice price;
-            TRY(problem_price(assignments->problem, &self->episodes[k].plans[place], &price, error));
-            self->values[k][place] = assignment_value(assignments, &price);
+            TRY(problem_price(described->problem, &self->episodes[k].plans[place], &price, error));
+            self->values[k][place] = assignment_value(described, &price);
         }
     }
     return AM_OK;
@@ -199,7 +199,7 @@ static void play_task(void *user, int32_t k) {
     Play *play = &self->plays[k];
     play->error = (AmError){0};
     play->status = play_problem(play, &play->error);
-    assignment_problem_close(&play->problem);
+    generated_problem_close(&play->problem);
 }
 
 /* Gives the plays the present network of actions. */
@@ -288,7 +288,7 @@ AmStatus assignment_train(AssignmentPolicy *policy, int64_t *done, const Assignm
     *done = self->head.done;
     self->policy = (AssignmentPolicy){0};
 fail:
-    for (int32_t k = 0; k < self->validation_count; k++) assignment_problem_close(&self->validation[k]);
+    for (int32_t k = 0; k < self->validation_count; k++) generated_problem_close(&self->validation[k]);
     for (int32_t k = 0; k < ROUND; k++) agent_free(self->plays[k].agent);
     assignment_policy_close(&self->policy);
     free(self);

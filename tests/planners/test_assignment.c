@@ -55,16 +55,16 @@ static double mean_gain(const Modules *modules, const AssignmentPolicy *policy) 
     double sum = 0;
     for (uint64_t index = 0; index < (uint64_t)PROBLEMS; index++) {
         AmError error = {0};
-        AssignmentProblem problem;
+        GeneratedProblem problem;
         double gain;
         const AssignmentPlayer player = {
-            .policy = policy, .problem = &problem.assignments, .state = &state, .choice.best = ESTIMATES};
-        if (assignment_problem_open(&problem, modules->modules, modules->count, SEED, index, &error) !=
+            .policy = policy, .problem = &problem.described, .state = &state, .choice.best = ESTIMATES};
+        if (generated_problem_open(&problem, modules->modules, modules->count, SEED, index, &error) !=
                 AM_OK ||
             assignment_zero_shot(&gain, NULL, &episode, &player, &error) != AM_OK)
             fail_msg("%s", error.text);
         sum += gain / PROBLEMS;
-        assignment_problem_close(&problem);
+        generated_problem_close(&problem);
     }
     return sum;
 }
@@ -154,7 +154,7 @@ static void test_dqn_beats_greedy_in_data_parallelism(void **state) {
 }
 
 /* Returns whether bare deep Q-learning with a few evaluations finds a plan that fits. */
-static bool dqn_fits(const AssignmentProblem *given) {
+static bool dqn_fits(const GeneratedProblem *given) {
     enum { FEW = 50 };
     char mesh[64];
     const MeshAxis *axes = given->problem->mesh.axes;
@@ -192,13 +192,13 @@ static void test_dqn_fits_scarce_memory(void **state) {
         if (assignment_module_measure(&modules.modules[k], modules.contexts[k], &error) != AM_OK)
             fail_msg("%s", error.text);
     for (int32_t k = 0; k < sample_of(4, 1); k++) {
-        AssignmentProblem problem;
-        if (assignment_problem_open(&problem, modules.modules, modules.count, scarce[k].seed, scarce[k].index,
-                                    &error) != AM_OK)
+        GeneratedProblem problem;
+        if (generated_problem_open(&problem, modules.modules, modules.count, scarce[k].seed, scarce[k].index,
+                                   &error) != AM_OK)
             fail_msg("%s", error.text);
-        assert_true(problem.assignments.unsplit.excess > 0);
+        assert_true(problem.described.unsplit.excess > 0);
         if (!dqn_fits(&problem)) fail_msg("no plan fits for problem %d", (int)scarce[k].index);
-        assignment_problem_close(&problem);
+        generated_problem_close(&problem);
     }
     close_modules(&modules);
 }
@@ -256,17 +256,17 @@ static void test_learnt_errors(void **state) {
     open_unseen(&modules);
     if (assignment_policy_built_in(&policy, &settings, &error) != AM_OK) fail_msg("%s", error.text);
     for (uint64_t index = 0; index < (uint64_t)PROBLEMS; index++) {
-        AssignmentProblem problem;
+        GeneratedProblem problem;
         ActionEstimates estimates;
         Random random;
         const AssignmentPlayer player = {.policy = &policy,
-                                         .problem = &problem.assignments,
+                                         .problem = &problem.described,
                                          .state = &at,
                                          .choice.best = ASSIGNMENT_ESTIMATES,
                                          .random = &random};
         random_seed(&random, index);
-        if (assignment_problem_open(&problem, modules.modules, modules.count, SEED, index, &error) != AM_OK ||
-            assignment_enter(&at, &problem.assignments, &nothing, &error) != AM_OK ||
+        if (generated_problem_open(&problem, modules.modules, modules.count, SEED, index, &error) != AM_OK ||
+            assignment_enter(&at, &problem.described, &nothing, &error) != AM_OK ||
             assignment_estimate_actions(&estimates, &player, NULL, &error) != AM_OK)
             fail_msg("%s", error.text);
         for (int32_t n = 0; n < estimates.count; n++) {
@@ -274,11 +274,11 @@ static void test_learnt_errors(void **state) {
             PlanPrice price;
             if (problem_price(problem.problem, &at.actions[of_action->action].next, &price, &error) != AM_OK)
                 fail_msg("%s", error.text);
-            double gain = assignment_value(&problem.assignments, &price).seconds_gain;
+            double gain = assignment_value(&problem.described, &price).seconds_gain;
             estimated += fabs(gain - of_action->estimate.seconds_gain);
             expected += fabs(gain - of_action->value.seconds_gain);
         }
-        assignment_problem_close(&problem);
+        generated_problem_close(&problem);
     }
     if (IS_COMPARED && expected > 0.85 * estimated)
         fail_msg("errors of %.2f, of %.2f by estimates", expected, estimated);
