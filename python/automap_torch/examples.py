@@ -14,6 +14,7 @@ A dimension is one of examples if no operator before the loss mixes its elements
 it, such as a table of positions.
 """
 
+import contextlib
 import inspect
 import itertools
 import math
@@ -184,21 +185,54 @@ class Places:
             a = node.args[1 if name == "addmm" else 0]
             return {0} & self.even.get(a, set())
         if (name in UNIFORM or is_pointwise(node)) and all(
-                self.even.get(value, set()) == set(range(results_of(value)[0].ndim)) for value in operands):
+                self.is_even(value, -d) for value in operands for d in range(1, results_of(value)[0].ndim + 1)):
             return set(range(rank))
-        if name in ("expand", "repeat"):
-            before, added = shape_of(operands[0]), rank - len(shape_of(operands[0]))
-            return {d for d in range(rank) if d < added or before[d - added] == 1}
         if name in ALONG | SAME:
             changed = dimensions_along(node, rank) if name in ORDERED else set()
             return self.even.get(operands[0], set()) - changed
-        if not is_pointwise(node):
+        if name == "index":
+            return self.even_indexed(node, rank)
+        if name == "embedding":
+            return {d for d in range(rank - 1) if self.is_even(node.args[1], d - rank + 1)}
+        if name == "cat":
+            joined = (node.args[1] if len(node.args) > 1 else 0) % rank
+            return {d for d in range(rank) if d != joined and all(self.is_even(value, d - rank) for value in operands)}
+        if is_pointwise(node):
+            return {d for d in range(rank) if all(self.is_even(value, d - rank) for value in operands)}
+        return self.even_moved(node, name, operands[0])
+
+    def even_indexed(self, node, rank):
+        """Even dimensions of table[indices]. An index of an even dimension of the table takes equal elements."""
+        table, indices = node.args
+        if any(index is None or shape_of(index) is None or index.meta["val"].dtype == torch.bool for index in indices):
             return set()
-        return {d for d in range(rank) if all(self.is_even(value, d - rank) for value in operands)}
+        own = len(shape_of(table))
+        taking = [index for at, index in enumerate(indices) if not self.is_even(table, at - own)]
+        chosen = rank - (own - len(indices))  # dimensions of the indices, which are broadcast
+        return {d for d in range(rank) if (all(self.is_even(index, d - chosen) for index in taking) if d < chosen
+                                           else self.is_even(table, d - rank))}
+
+    def even_moved(self, node, name, x):
+        """Even dimensions after an operator that moves, adds, drops or views dimensions of x."""
+        shape, new = shape_of(x), shape_of(node)
+        if shape is None or new is None:
+            return set()
+        even, added = set(), len(new) - len(shape)
+        if name in ("expand", "repeat"):
+            even = {d for d in range(len(new)) if d < added or shape[d - added] == 1}
+        for d in self.even.get(x, set()):
+            if shape[d] == 1:
+                continue
+            with contextlib.suppress(Mixed):
+                place = (move(Place(d), shape, new, shape[d]) if name in VIEWS
+                         else self.rearranged(node, name, Place(d), shape))
+                if place is not None and new[place.d] == shape[d]:
+                    even.add(place.d)
+        return even
 
     def is_even(self, value, d):
         """Returns whether a value is constant along dimension `d`, counted from the last one, which is negative."""
-        shape = shape_of(value)
+        shape = tuple(results_of(value)[0].shape)
         return len(shape) < -d or shape[d] == 1 or len(shape) + d in self.even.get(value, set())
 
     def common(self, node, operands, rank):

@@ -119,15 +119,24 @@ def root_of_mean(model, x, y):
     return functional.mse_loss(model(x), y).sqrt()
 
 
+def mask_of(words):
+    """Places that see one another, which each example has anew, as in Hugging Face's models."""
+    rows, own = torch.arange(len(words))[:, None], torch.arange(words.shape[1])
+    places = own[None].expand(len(words), -1)
+    parts = (torch.diff(places, prepend=places[:, :1] - 1) != 1).cumsum(-1)[rows, own]
+    return (own <= own[:, None]) & (parts[:, :, None] == parts[:, None])
+
+
 class SharedBlocks(nn.Module):
     """One block that is in a list twice, pairs of features by their places, rows in another order, a filter of
-    frequencies, and an order that later stages need."""
+    frequencies, an order that later stages need, and kinds of words and a mask that are equal for all examples."""
 
     def __init__(self):
         super().__init__()
         block = nn.Sequential(nn.Linear(32, 32), nn.GELU())
         self.table, self.blocks = nn.Embedding(24, 32), nn.ModuleList([block, block])
-        self.head = nn.Linear(28, 24)
+        self.head, self.kinds = nn.Linear(28, 24), nn.Embedding(2, 32)
+        self.register_buffer("kind", torch.arange(8)[None] % 2)
         self.register_buffer("order", torch.tensor([3, 1, 0, 2, -1, -2, -4, -3]))
         self.register_buffer("turns", torch.polar(torch.ones(8, 16), torch.randn(8, 16)), persistent=False)
         self.filter = nn.Parameter(torch.randn(5, 32, dtype=torch.complex64))
@@ -135,8 +144,11 @@ class SharedBlocks(nn.Module):
     def forward(self, words):
         x = self.table(words)
         order = x.mean(2).argsort(1)[:, :, None].expand(-1, -1, 28)
+        x = x + self.kinds(self.kind.expand(len(words), -1))
         for block in self.blocks:
             x = x + block(x)
+        scores = (x @ x.mT / 32).masked_fill(~mask_of(words)[:, None].flatten(0, 1), -torch.inf)
+        x = x + scores.softmax(-1) @ x
         x = turned(x, self.turns) + torch.fft.irfft(torch.fft.rfft(x, dim=1) * self.filter, n=8, dim=1)
         x = x[:, self.order]
         x = x.view(*x.shape[:2], 8, 4)
@@ -186,7 +198,7 @@ def groups(named):
 
 def without_table(named):
     """The optimizer lacks the table, which has a gradient."""
-    return torch.optim.SGD([value for name, value in named if "table" not in name], lr=1e-3, momentum=0.9,
+    return torch.optim.SGD([value for name, value in named if "table" not in name], lr=1e-4, momentum=0.9,
                            nesterov=True)
 
 
@@ -557,6 +569,10 @@ def check_kinds(*_):
     def weighted(rows, x):
         return rows * x[:, 0].exp() / x[:, 0].exp().sum()
 
+    def of_places(x):
+        own = torch.arange(len(x))
+        return torch.arange(3.0).expand(len(x), -1)[own, own % 3]
+
     def spread(x):
         return (x[:, 0] - x[:, 0].mean()).square().mean().sqrt()
 
@@ -575,6 +591,8 @@ def check_kinds(*_):
               ("div", lambda rows, x: squares(rows / len(x) ** 0.5).mean()),
               ("_softmax", lambda rows, x: (rows * x[:, 0].softmax(0)).sum()),
               ("slice", lambda rows, x: rows[::2].mean()),
+              ("mul", lambda rows, x: (rows * of_places(x)).mean()),
+              ("mul", lambda rows, x: (rows * torch.arange(2.0).expand(len(x), 2).reshape(2, -1)[0]).mean()),
               ("mul", lambda rows, x: squares(rows).mean() * rows.mean()))
 
     def loss(of_rows):
