@@ -5,8 +5,8 @@
  * Callers that allocate in proportion to their input check `failed` once at the end of a pass, or each
  * pointer before its first use. An arena is used by one thread at a time.
  *
- * A cache keeps released blocks for all arenas of the process: 16 MiB, or more while arenas and cache
- * together stay below 15/16 of the most that arenas had before.
+ * A cache keeps released blocks for all arenas of the process: 8 MiB, or more while arenas and cache together
+ * stay below the most that arenas had before.
  */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
