@@ -27,10 +27,6 @@ void form_search_share(SearchScope *scope, const FormSearch *self) {
     int64_t left = evaluations_left(self);
     double seconds = self->scope.limits.seconds;
     scope->limits.evaluations = left == INT64_MAX ? self->scope.limits.evaluations : left;
-    if (self->trial > 0) {
-        scope->limits.evaluations = left < self->trial ? left : self->trial;
-        scope->limits.is_default = false;
-    }
     scope->limits.seconds = seconds;
     if (seconds > 0)
         scope->limits.seconds = fmax((self->budget.stop.deadline - clock_seconds()) / self->searches, 1e-3);
@@ -151,21 +147,9 @@ static bool needs_much_memory(const FormSearch *self, const Plan *plan) {
     return false;
 }
 
-/* Searches a form with few evaluations. Returns whether its plan is faster than those of the forms before;
- * both mostly have the same plans. */
-static bool trial_is_faster(FormSearch *self, const ModuleForm *form, const SearchScope *scope,
-                            AmStatus *status, AmError *refusal) {
-    enum { TRIAL = 24 /* evaluations */ };
-    const double before = self->result->plan->predicted_step_seconds;
-    self->trial = TRIAL;
-    add_form(self, form, scope, status, refusal);
-    self->trial = 0;
-    return *status == AM_OK && self->result->plan->predicted_step_seconds < before;
-}
-
 /* Returns whether a form is searched after others with the best plan `found` (NULL: nothing fits). */
 static bool is_wanted(const FormSearch *self, const ModuleForm *form, const Plan *found) {
-    if (!found || form->condition == FORM_ALWAYS || form->condition == FORM_AFTER_TRIAL) return true;
+    if (!found || form->condition == FORM_ALWAYS) return true;
     if (form->condition == FORM_WHERE_ONE_STAGE) return found->stage_count == 1;
     return needs_much_memory(self, found);
 }
@@ -232,9 +216,7 @@ static AmStatus search_forms(FormSearch *self, AmError *error) {
         if (is_floor && !has_floor(self, form)) continue;
         scope.purpose = is_floor ? PURPOSE_FLOOR : self->scope.purpose;
         self->searches = (k + 1 < self->forms.count ? 2 : 1) + self->has_search_after;
-        bool is_tried = is_next && status == AM_OK && form->condition == FORM_AFTER_TRIAL;
-        if (!is_tried || trial_is_faster(self, form, &scope, &status, &refusal))
-            add_form(self, form, &scope, &status, &refusal);
+        add_form(self, form, &scope, &status, &refusal);
         if (status == AM_INTERRUPTED || result->interrupted) break;
     }
     bool may_go_on = scope.ends_at_default && !result->interrupted;

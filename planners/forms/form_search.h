@@ -22,7 +22,6 @@ typedef struct FormSearch {
     /* -- the search in work -- */
     bool has_search_after; /* a further search, which keeps a share of the limits */
     int32_t form;          /* the form in work */
-    int64_t trial;         /* most evaluations of the search in work; 0: its share of all */
     int32_t searches;      /* that share the time that is left, the one in work among them */
     /* -- the result -- */
     SearchResult *result;

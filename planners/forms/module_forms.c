@@ -155,7 +155,7 @@ AmStatus module_forms_find(ModuleForms *forms, PlanContext *module, const Cluste
     }
     /* The search of a small form has as many evaluations as that of any smaller module. */
     bool is_small = chosen->canonical->instruction_count <= SEARCH_DEFAULT_WORK / SEARCH_DEFAULT_EVALUATIONS;
-    FormCondition of_loops = is_small ? FORM_AFTER_TRIAL : FORM_WHERE_ONE_STAGE;
+    FormCondition of_loops = is_small ? FORM_ALWAYS : FORM_WHERE_ONE_STAGE;
     const ModuleForm loops = {.module = module, .condition = of_loops, .attention = attention};
     /* One-stage plans of loops need fewer evaluations than pipelines of separate layers. */
     bool begins_with_loops = has_loops && !is_free && scope->limits.evaluations > 0;

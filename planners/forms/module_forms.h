@@ -6,8 +6,7 @@
  *     ------------------  ------------------------------------  -------------------------------------------
  *     chosen              always                                layers apart, source's recomputation undone
  *     with recomputation  where the plan is short of memory     layers apart
- *     with loops          small module, after a trial, or    none (loops over layers stay)
- *                         one-stage plan
+ *     with loops          small module or one-stage plan     none (loops over layers stay)
  *
  * With a limit of evaluations, loops come first for a target: they have the plans of a search of loops alone.
  * A large module, which is searched by a sample (planners/sample_search.h), is always short of memory: its
@@ -23,8 +22,7 @@
 typedef enum FormCondition {
     FORM_ALWAYS,
     FORM_WHERE_MEMORY_IS_SCARCE, /* no plan fits so far, or that found uses much memory */
-    FORM_WHERE_ONE_STAGE,        /* no plan fits so far, or that found has one stage */
-    FORM_AFTER_TRIAL             /* no plan fits so far, or a search of few evaluations finds a faster one */
+    FORM_WHERE_ONE_STAGE         /* no plan fits so far, or that found has one stage */
 } FormCondition;
 
 typedef struct ModuleForm {

@@ -7,8 +7,8 @@ The models of bench/layers.py (GPT, Llama, T5, mixture of experts, U-Net) are ex
 each layer, as a scan, and as slices of stacked parameters. An even pipeline of the first form applies to the others:
 its step differs by at most 1 %, and its peak memory is at most 2 % higher and 10 % lower. The even pipelines that the
 forms get of their own, and their bounds, are within 1 % as well. So are the steps that default searches find, of one
-stage and of two, in about as many evaluations (two of the models; AUTOMAP_FULL: all). Pipelines for trainers of
-transformers have the same arguments in all forms.
+stage and of two (two of the models; AUTOMAP_FULL: all). Pipelines for trainers of transformers have the same
+arguments in all forms.
 
 Run as `AUTOMAP=build/automap python tests/e2e/test_equal_forms.py`.
 """
@@ -70,16 +70,14 @@ def check_model(name, cluster, folder):
 
 
 def check_searches(name, folder):
-    steps, evaluations = {}, {}
+    steps = {}
     for form in forms.FORMS:
         model = forms.export(name, form, SEARCHED[name], folder / f"searched_{name}_{form}")
         plan = model.parent / "plan.json"
         automap("search", model, "--cluster", "h100:4", "-o", plan, "--quiet")
-        found = json.loads(plan.read_text())
-        steps[form], evaluations[form] = found["predicted"]["step_seconds"], found["search"]["evaluations"]
+        steps[form] = json.loads(plan.read_text())["predicted"]["step_seconds"]
     for form in ("scan", "sliced"):
         check_close((name, form, "search"), steps[form], steps["trees"], 0.01)
-        assert evaluations[form] <= 1.5 * evaluations["trees"], (name, form, evaluations)
 
 
 def check_trainers(folder):
