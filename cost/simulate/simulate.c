@@ -359,8 +359,34 @@ static int32_t finish_step(Simulator *self) {
     return end.event;
 }
 
-static void describe_devices(Simulation *simulation, Arena *arena, const PlanCosts *costs) {
+/* Finds what each device needs, and the device and the host with least room. A plan whose state the host
+ * cannot hold does not fit. */
+static AmStatus find_fullest(Simulation *simulation, Arena *arena, const PlanCosts *costs, AmError *error) {
     double fullest = -1;
+    int64_t *bytes = ARENA_ARRAY(arena, int64_t, simulation->device_count);
+    if (!bytes) return am_fail_memory(error, simulation->device_count);
+    for (int32_t d = 0; d < simulation->device_count; d++) {
+        SimulatedDevice *device = &simulation->devices[d];
+        MemoryUse use = device->memory;
+        if (costs->ranks->plan->is_for_jax) memory_use_drop_spare(&use);
+        device->needed_bytes = use.peak_bytes + device->channel_bytes + device->kept_bytes;
+        bytes[d] = use.host_bytes;
+        const MemoryFit fit =
+            memory_fit(device->needed_bytes, costs->cluster, &device->device, 1, simulation->memory_fraction);
+        device->limit_bytes = fit.limit_bytes;
+        if (fit.needed_fraction <= fullest) continue;
+        fullest = fit.needed_fraction;
+        simulation->fullest = d;
+        simulation->fit = fit;
+    }
+    TRY(memory_host_fit(&simulation->host, arena, bytes, costs->device_of, simulation->device_count,
+                        costs->cluster, simulation->memory_fraction, error));
+    simulation->fit.host = simulation->host;
+    simulation->fit.fits = simulation->fit.fits && simulation->host.fits;
+    return AM_OK;
+}
+
+static void describe_devices(Simulation *simulation, Arena *arena, const PlanCosts *costs) {
     for (int32_t d = 0; d < simulation->device_count; d++) {
         SimulatedDevice *device = &simulation->devices[d];
         int32_t stage = plan_ranks_stage(costs->ranks, d);
@@ -380,14 +406,6 @@ static void describe_devices(Simulation *simulation, Arena *arena, const PlanCos
         device->flops = program->flops;
         simulation->executed_flops += program->flops;
         device->kept_bytes = costs->stages[stage].stage->kept_bytes;
-        device->needed_bytes = device->memory.peak_bytes + device->channel_bytes + device->kept_bytes;
-        const MemoryFit fit =
-            memory_fit(device->needed_bytes, costs->cluster, &device->device, 1, simulation->memory_fraction);
-        device->limit_bytes = fit.limit_bytes;
-        if (fit.needed_fraction <= fullest) continue;
-        fullest = fit.needed_fraction;
-        simulation->fullest = d;
-        simulation->fit = fit;
     }
     for (int32_t s = 0; s < costs->ranks->stage_count; s++)
         stage_costs_add_collectives(&costs->stages[s], simulation->collectives);
@@ -468,21 +486,24 @@ AmStatus simulate_costs(Simulation **simulation, Arena *arena, const PlanCosts *
     }
     TRY(run_recorded(&self, arena, error));
     describe_devices(result, arena, costs);
-    /* The host with least room; a plan whose state it cannot hold does not fit. */
-    int64_t *bytes = ARENA_ARRAY(arena, int64_t, result->device_count);
-    if (!bytes) return am_fail_memory(error, result->device_count);
-    for (int32_t d = 0; d < result->device_count; d++) bytes[d] = result->devices[d].memory.host_bytes;
-    TRY(memory_host_fit(&result->host, arena, bytes, costs->device_of, result->device_count, costs->cluster,
-                        result->memory_fraction, error));
-    result->fit.host = result->host;
-    result->fit.fits = result->fit.fits && result->host.fits;
-    if (options->with_details)
-        TRY(memory_find_peak(&result->peak, plan_costs_program(costs, result->fullest), error));
+    TRY(find_fullest(result, arena, costs, error));
     for (int32_t s = 0; options->collectives && s < costs->ranks->stage_count; s++)
         TRY(collective_report(options->collectives, arena, &costs->stages[s], s, error));
     if (options->collectives) TRY(report_transfers(options->collectives, arena, costs, result, error));
     *simulation = result;
     return arena->failed ? am_fail_memory(error, 0) : AM_OK;
+}
+
+/* Gives each device the memory of its own rank: others of its stage can need less or more. */
+static AmStatus use_rank_memory(Simulation *simulation, Arena *arena, const PlanCosts *costs,
+                                AmError *error) {
+    MemoryUse *uses;
+    TRY(rank_memory(&uses, arena, costs->ranks, costs->cluster, NULL, error));
+    for (int32_t d = 0; d < simulation->device_count; d++) {
+        simulation->devices[d].memory = uses[d];
+        simulation->devices[d].is_even = false; /* for JAX it is not that of describe_devices() */
+    }
+    return find_fullest(simulation, arena, costs, error);
 }
 
 AmStatus simulate_ranks(Simulation **simulation, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,
@@ -501,13 +522,8 @@ AmStatus simulate_ranks(Simulation **simulation, Arena *arena, const PlanRanks *
     TRY(plan_costs_price(costs, error));
     TRY(simulate_costs(simulation, arena, costs, options, error));
     if (!options->with_details) return AM_OK;
-    MemoryUse *uses;
-    TRY(rank_memory(&uses, arena, ranks, costs->cluster, NULL, error));
-    for (int32_t d = 0; d < (*simulation)->device_count; d++) {
-        (*simulation)->devices[d].memory = uses[d];
-        (*simulation)->devices[d].is_even = false; /* for JAX it is not that of describe_devices() */
-    }
-    return AM_OK;
+    TRY(use_rank_memory(*simulation, arena, costs, error));
+    return memory_find_peak(&(*simulation)->peak, plan_costs_program(costs, (*simulation)->fullest), error);
 }
 
 AmStatus simulate_plan(Simulation **simulation, Arena *arena, const PlanContext *context, const Plan *plan,

@@ -265,6 +265,28 @@ static void test_ranks_end(void **state) {
     problem_case_close(&self);
 }
 
+/* A simulation with details has the need of each rank, not that of the first one of its stage. */
+static void test_details_have_the_need_of_each_rank(void **state) {
+    (void)state;
+    ProblemCase self;
+    PlanStage stage;
+    Simulation *simulation;
+    AxisPlan axis_plan = {0};
+    AmError error = {0};
+    problem_case_open(&self, "mlp_tiny", "nominal:3", "data=3", 1); /* a batch of 16: 6, 5 and 5 */
+    assert_true(baseline_batch(self.problem, 0, &axis_plan));
+    problem_stage(self.problem, &axis_plan, &self.arena, &stage);
+    const Plan plan = {.stages = &stage, .stage_count = 1, .micro_batches = 1, .device_count = 3};
+    const SimulationOptions options = {.memory_fraction = 0.9, .with_details = true};
+    assert_int_equal(
+        simulate_plan(&simulation, &self.arena, self.context, &plan, self.cluster, &options, &error), AM_OK);
+    for (int32_t d = 0; d < 3; d++)
+        assert_int_equal(simulation->devices[d].needed_bytes, simulation->devices[d].memory.peak_bytes);
+    assert_true(simulation->devices[2].needed_bytes < simulation->devices[0].needed_bytes);
+    assert_int_equal(simulation->fit.needed_bytes, simulation->devices[0].needed_bytes);
+    problem_case_close(&self);
+}
+
 /* Returns how many devices have another memory in the plan than rank_memory() finds. */
 static int32_t count_differences(ProblemCase *self, const Cluster *cluster, const Plan *plan) {
     int32_t differ = 0;
@@ -377,6 +399,7 @@ int main(void) {
                                        cmocka_unit_test(test_climb_prices_least_estimates),
                                        cmocka_unit_test(test_screening_ends),
                                        cmocka_unit_test(test_ranks_end),
+                                       cmocka_unit_test(test_details_have_the_need_of_each_rank),
                                        cmocka_unit_test(test_ranks_have_the_memory_of_a_simulation),
                                        cmocka_unit_test(test_axes_keep_their_order)};
     return cmocka_run_group_tests(tests, NULL, NULL);
