@@ -11,6 +11,8 @@ import sys
 import tempfile
 
 os.environ["JAX_PLATFORMS"] = "cpu"
+# With AVX512-FP16 XLA also rounds sums of products to f16; otherwise it computes in f32, as automap does.
+os.environ["XLA_FLAGS"] = "--xla_cpu_max_isa=AVX2"
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
 from program import losses, skip_where_missing, succeed
