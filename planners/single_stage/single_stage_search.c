@@ -332,6 +332,8 @@ AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanConte
     search_watch_phase(request->callbacks.watch, SEARCH_PHASE_BASELINES);
     search_watch_expect(request->callbacks.watch, self.budget.cap > 0 ? self.budget.cap : self.rounds.size);
     for (int32_t e = 0; e < BASELINE_COUNT; e++) self.baselines[e].is_priced = is_repeated;
+    if (scope->searcher == SEARCHER_BASELINE) /* which may price the named one alone */
+        for (int32_t e = 0; e < BASELINE_COUNT; e++) result->baselines[e] = (BaselineResult){.seconds = NAN};
     if (method_takes_baselines) TRY_OR_FAIL(baseline_price_all(&self, error));
     search_watch_phase(request->callbacks.watch, SEARCH_PHASE_SINGLE_STAGE);
     if (budget_left(&self.budget) > 0) TRY_OR_FAIL(run_rounds(&self, error));

@@ -9,6 +9,7 @@ content. Progress and colours are seen on a pseudo-terminal, and are absent from
 # cost: 30
 
 import io
+import json
 import os
 import pathlib
 import pickle
@@ -136,6 +137,14 @@ def test_stage_table():
     assert done.returncode == 0 and re.search(r"^stage +devices +mesh +ZeRO +peak +busy\n +0 +0 +data=1( model=1)? +0 ",
                                               done.stdout, re.M), done
     assert automap("cluster", "nominal:1").stdout.startswith("cluster nominal:1: 1 device on 1 server\n")
+
+
+def test_one_baseline():
+    """A search of one baseline prints no step of 0 s for those that it leaves out."""
+    model = MODELS / "accumulated_tiny" / "model.hlo.pb"
+    done = automap("search", model, "--cluster", "nominal:4", "--baseline", "data_parallel", "-o", "one.json", "--json")
+    steps = json.loads(done.stdout)["baselines"]
+    assert steps["data_parallel"] > 0 and all(step is None or step > 0 for step in steps.values()), steps
 
 
 # ---- mistakes ----
