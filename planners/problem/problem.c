@@ -380,7 +380,7 @@ static AmStatus simulate_stage(PlanPrice *price, const StageProblem *self, Arena
                                AmError *error) {
     const Plan plan = {.stages = stage,
                        .stage_count = 1,
-                       .micro_batches = self->context->primary ? self->context->micro_batches : 1,
+                       .micro_batches = plan_context_micro_batches(self->context),
                        .schedule = "none",
                        .context = self->context};
     Simulation *simulation;

@@ -143,7 +143,7 @@ void search_describe_plan(Plan *plan, const PlanContext *context, const Cluster 
                    .cluster_name = cluster->name,
                    .cluster_sha256 = cluster->sha256,
                    .cluster_description = cluster->description,
-                   .micro_batches = context->primary ? context->micro_batches : 1,
+                   .micro_batches = plan_context_micro_batches(context),
                    .context = context,
                    .schedule = "none",
                    .stage_count = 1,

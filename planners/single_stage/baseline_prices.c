@@ -270,10 +270,9 @@ static AmStatus end_price(SingleStageSearch *search, Baseline baseline, const Ba
         if (!mesh->fit.fits) continue;
         const PlanRecomputation *again = single_stage_recomputation(search);
         const char *kind = again && again->saved_count > 0 ? "selective" : "full";
-        *result =
-            (BaselineResult){.seconds = mesh->plan->predicted_step_seconds,
-                             .micro_batches = search->context->primary ? search->context->micro_batches : 1,
-                             .recompute = again ? kind : NULL};
+        *result = (BaselineResult){.seconds = mesh->plan->predicted_step_seconds,
+                                   .micro_batches = plan_context_micro_batches(search->context),
+                                   .recompute = again ? kind : NULL};
         if (!request->method.no_seeds) search_watch_count(request->callbacks.watch, 0, result->seconds);
         return AM_OK;
     }

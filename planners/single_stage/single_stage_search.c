@@ -30,14 +30,10 @@ AmStatus single_stage_problem(StageProblem **problem, const SingleStageSearch *s
     return make_problem(problem, self, self->context, mesh, limit, error);
 }
 
-static int32_t micro_batches_of(const PlanContext *context) {
-    return context->primary ? context->micro_batches : 1;
-}
-
 AmStatus single_stage_split(SingleStageSearch *self, const StageProblem *problem, int32_t *count,
                             AmError *error) {
     PlanContext *primary = self->scope->splits;
-    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS], number = 2 * micro_batches_of(problem->context);
+    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS], number = 2 * plan_context_micro_batches(problem->context);
     bool is_there = false;
     *count = 0;
     if (!primary || self->other_count + 2 * self->problem_count > SEARCH_MOST_MESHES) return AM_OK;

@@ -264,6 +264,10 @@ static inline bool plan_context_in_forward(const PlanContext *context, int32_t i
 static inline const PlanContext *plan_context_primary(const PlanContext *context) {
     return context->primary ? context->primary : context;
 }
+/* Returns the number of micro-batches of a context's module. */
+static inline int32_t plan_context_micro_batches(const PlanContext *context) {
+    return context->primary ? context->micro_batches : 1;
+}
 /* Returns the context of the module as read, whose parameters files and callers name. */
 static inline const PlanContext *plan_context_source(const PlanContext *context) {
     context = plan_context_primary(context);

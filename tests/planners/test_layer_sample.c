@@ -102,7 +102,7 @@ static void simulate(Simulation **simulation, Arena *arena, Plan *plan, const Pl
     AmError error = {0};
     *plan = (Plan){.stages = stages,
                    .stage_count = 1,
-                   .micro_batches = context->primary ? context->micro_batches : 1,
+                   .micro_batches = plan_context_micro_batches(context),
                    .schedule = "none",
                    .context = context};
     if (simulate_plan(simulation, arena, context, plan, cluster, &(SimulationOptions){.memory_fraction = 0.9},

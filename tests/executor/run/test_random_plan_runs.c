@@ -114,7 +114,7 @@ static Plan *random_plan(Arena *arena, const PlanContext *context, uint64_t seed
     Plan *plan = ARENA_ARRAY(arena, Plan, 1);
     PlanStage *stage = ARENA_ARRAY(arena, PlanStage, 1);
     *plan = (Plan){.module_name = context->canonical->name,
-                   .micro_batches = context->primary ? context->micro_batches : 1,
+                   .micro_batches = plan_context_micro_batches(context),
                    .schedule = "none",
                    .stages = stage,
                    .stage_count = 1,
