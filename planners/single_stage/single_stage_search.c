@@ -301,13 +301,19 @@ AmStatus single_stage_baselines(SearchResult *result, bool *is_left_out, Arena *
     return status;
 }
 
+/* Empties a result: no baseline has a price. */
+static void begin_result(SearchResult *result) {
+    *result = (SearchResult){.model_gap = NAN};
+    for (int32_t e = 0; e < BASELINE_COUNT; e++) result->baselines[e] = (BaselineResult){.seconds = NAN};
+}
+
 AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanContext *context,
                              const Cluster *cluster, const SearchScope *scope, AmError *error) {
     const SearchRequest *request = scope->request;
     double start = clock_seconds();
     bool method_takes_baselines = search_method_takes_baselines(scope->searcher);
     bool is_repeated = scope->purpose == PURPOSE_FIRST_PLANS;
-    *result = (SearchResult){.model_gap = NAN};
+    begin_result(result);
     SingleStageSearch self = {
         .arena = arena,
         .context = context,
@@ -328,8 +334,6 @@ AmStatus single_stage_search(SearchResult *result, Arena *arena, const PlanConte
     search_watch_phase(request->callbacks.watch, SEARCH_PHASE_BASELINES);
     search_watch_expect(request->callbacks.watch, self.budget.cap > 0 ? self.budget.cap : self.rounds.size);
     for (int32_t e = 0; e < BASELINE_COUNT; e++) self.baselines[e].is_priced = is_repeated;
-    if (scope->searcher == SEARCHER_BASELINE) /* which may price the named one alone */
-        for (int32_t e = 0; e < BASELINE_COUNT; e++) result->baselines[e] = (BaselineResult){.seconds = NAN};
     if (method_takes_baselines) TRY_OR_FAIL(baseline_price_all(&self, error));
     search_watch_phase(request->callbacks.watch, SEARCH_PHASE_SINGLE_STAGE);
     if (budget_left(&self.budget) > 0) TRY_OR_FAIL(run_rounds(&self, error));
@@ -352,7 +356,7 @@ AmStatus pipeline_baseline_search(SearchResult *result, Arena *arena, const Plan
     BaselineResult *priced = &result->baselines[scope->baseline];
     const char *called = request->method.called;
     Plan *plan;
-    *result = (SearchResult){.model_gap = NAN};
+    begin_result(result);
     if (!search_is_pipeline_baseline(scope))
         return am_fail(
             error, AM_ERROR_USAGE, "",
@@ -370,7 +374,6 @@ AmStatus pipeline_baseline_search(SearchResult *result, Arena *arena, const Plan
                                                      request->callbacks.interrupted)};
     AmStatus status;
     TRY_OR_FAIL(open_search(&self, error));
-    for (int32_t e = 0; e < BASELINE_COUNT; e++) result->baselines[e] = (BaselineResult){.seconds = NAN};
     if (!request->space.mesh) { /* which is that of a stage */
         TRY_OR_FAIL(create_problems(&self, error));
         TRY_OR_FAIL(baseline_price_all(&self, error));
