@@ -55,9 +55,14 @@ def moments(own, gradient, state):
             "exp_avg_sq": beta2 * state["exp_avg_sq"] + (1 - beta2) * gradient * gradient}
 
 
+def bias_correction(beta, step):
+    """1 - beta^step. In double: float32 has 4 digits of it in the first step where beta is 0.999."""
+    return (1 - torch.pow(beta, step.double())).float()
+
+
 def adam(own, value, gradient, state):
     rate, (beta1, beta2), step = own["lr"], own["betas"], state["step"]
-    correction1, correction2 = 1 - torch.pow(beta1, step), torch.sqrt(1 - torch.pow(beta2, step))
+    correction1, correction2 = bias_correction(beta1, step), torch.sqrt(bias_correction(beta2, step))
     new = moments(own, gradient, state)
     largest = new["exp_avg_sq"]
     if own["amsgrad"]:
@@ -70,7 +75,7 @@ def adamax(own, value, gradient, state):
     beta1, beta2 = own["betas"]
     mean = beta1 * state["exp_avg"] + (1 - beta1) * gradient
     largest = torch.maximum(beta2 * state["exp_inf"], gradient.abs() + own["eps"])
-    rate = own["lr"] / (1 - torch.pow(beta1, state["step"]))
+    rate = own["lr"] / bias_correction(beta1, state["step"])
     return value - rate * (mean / largest), {"exp_avg": mean, "exp_inf": largest}
 
 
@@ -79,7 +84,7 @@ def nadam(own, value, gradient, state):
     weight, following = (beta1 * (1 - 0.5 * torch.pow(0.96, at * own["momentum_decay"])) for at in (step, step + 1))
     product = state["mu_product"] * weight
     new = moments(own, gradient, state)
-    divisor = torch.sqrt(new["exp_avg_sq"] / (1 - torch.pow(beta2, step))) + own["eps"]
+    divisor = torch.sqrt(new["exp_avg_sq"] / bias_correction(beta2, step)) + own["eps"]
     value = value - (rate * (1 - weight) / (1 - product)) * (gradient / divisor)
     value = value - (rate * following / (1 - product * following)) * (new["exp_avg"] / divisor)
     return value, {**new, "mu_product": product}
@@ -92,7 +97,7 @@ def radam(own, value, gradient, state):
     most = 2 / (1 - beta2) - 1
     length = most - 2 * step * power / (1 - power)
     new = moments(own, gradient, state)
-    mean = new["exp_avg"] / (1 - torch.pow(beta1, step)).to(value.dtype)
+    mean = new["exp_avg"] / bias_correction(beta1, step)
     ratio = (length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length)
     scale = torch.sqrt(torch.clamp(ratio, min=0) * (1 - power)).to(value.dtype)
     adaptive = scale / (torch.sqrt(new["exp_avg_sq"]) + own["eps"])
