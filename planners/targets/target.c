@@ -7,7 +7,7 @@
 #include "lowering/micro_batch/micro_batches.h"
 
 #define SCHEDULE(kind) (1U << SCHEDULE_##kind)
-#define ALL_SCHEDULES  (SCHEDULE(GPIPE) | SCHEDULE(1F1B) | SCHEDULE(INTERLEAVED) | SCHEDULE(ZB_H1))
+#define ALL_SCHEDULES  ((1U << SCHEDULE_KINDS) - 1)
 
 static const TargetRow rows[TARGET_COUNT] = {
     [TARGET_AUTOMAP] = {.name = "automap",
@@ -16,7 +16,7 @@ static const TargetRow rows[TARGET_COUNT] = {
                         .has_micro_batches = true,
                         .offload = TARGET_OFFLOADS,
                         .splits_layers = true,
-                        .schedules = ALL_SCHEDULES | SCHEDULE(ZB_2P)},
+                        .schedules = ALL_SCHEDULES},
     [TARGET_JAX] = {.name = "jax",
                     .form = "shardings for JAX",
                     .stages = TARGET_ANY_STAGES,

@@ -52,6 +52,7 @@ SMALL = {
         "zero2": ["--baseline", "zero2", "--micro-batches", "2", "--cluster", "nominal:4"],
         "every layer recomputed": ["--space", "pipeline", "--baseline", "even_pipeline_full", "--micro-batches", "4",
                                    "--schedule", "1f1b", "--cluster", "nominal:8"],
+        "zb_2p": [*EVEN, "--micro-batches", "4", "--mesh", "data=2", "--schedule", "zb_2p", "--cluster", "nominal:4"],
     },
     "gpt2_tiny": {
         "interleaved": [*EVEN, "--micro-batches", "4", "--mesh", "data=2", "--schedule", "interleaved_1f1b",
