@@ -88,6 +88,17 @@ static void set_option(PublishedConventions *options, size_t option, bool value)
     *(bool *)((char *)options + option) = value;
 }
 
+/* The attention has a third value, which says which kernels its fused one has. */
+static AmStatus read_attention(PublishedConventions *options, const char *text, AmError *error) {
+    bool is_flash_1 = strcmp(text, "flash1") == 0;
+    if (!is_flash_1 && text[0] && strcmp(text, "flash") != 0 && strcmp(text, "unfused") != 0)
+        return am_fail(error, AM_ERROR_INPUT, "",
+                       "unknown attention %.60s (expected flash, flash1 or unfused)", text);
+    options->is_flash = is_flash_1 || strcmp(text, "flash") == 0;
+    options->uses_flash_1 = options->is_flash && (is_flash_1 || options->uses_flash_1);
+    return AM_OK;
+}
+
 static AmStatus read_column(PublishedConventions *options, const Column *column, AmError *error) {
     if (!column->text[0]) return AM_OK;
     bool is_yes = strcmp(column->text, column->yes) == 0;
@@ -101,8 +112,6 @@ static AmStatus read_column(PublishedConventions *options, const Column *column,
 AmStatus published_conventions(PublishedConventions *conventions, const PublishedRun *run, AmError *error) {
     const char *narrow = strcmp(run->type, "f16") == 0 ? "f16" : "bf16";
     const Column columns[] = {
-        {"attention", strcmp(run->attention, "flash1") == 0 ? "" : run->attention, OPTION(is_flash), "flash",
-         "unfused"},
         {"kernels", run->kernels, OPTION(fuses_softmax), "fused", "unfused"},
         {"kernels", run->kernels, OPTION(fuses_norms), "fused", "unfused"},
         {"norms", run->norms, OPTION(fuses_norms), "fused", "unfused"},
@@ -130,8 +139,7 @@ AmStatus published_conventions(PublishedConventions *conventions, const Publishe
             set_option(&options, phrase_rules[k].option, phrase_rules[k].value);
     for (size_t k = 0; k < sizeof columns / sizeof *columns; k++)
         TRY(read_column(&options, &columns[k], error));
-    if (strcmp(run->attention, "flash1") == 0) options.is_flash = options.uses_flash_1 = true;
-    options.uses_flash_1 = options.uses_flash_1 && options.is_flash;
+    TRY(read_attention(&options, run->attention, error));
     *conventions = options;
     return AM_OK;
 }
