@@ -170,11 +170,7 @@ static AmStatus read_number(RunReader *self, PublishedRun *run, const Column *co
     int64_t place = self->places[field];
     char *at = (char *)run + column->offset, *end;
     bool is_integer = column->kind == COLUMN_INTEGER;
-    double value = *text ? strtod(text, &end) : 0;
-    if (!*text) {
-        if (column->is_required) return REFUSE(self, place, "%s: expected a number", column->name);
-        return AM_OK;
-    }
+    double value = strtod(text, &end);
     bool is_number = *end == '\0' && isfinite(value) && strspn(text, "0123456789.eE+-") == strlen(text);
     if (is_integer && (!is_number || value != floor(value) || value < column->least || value > 1e9))
         return REFUSE(self, place, "%s: expected an integer from %g to 1e9, got %.60s", column->name,
@@ -187,6 +183,7 @@ static AmStatus read_number(RunReader *self, PublishedRun *run, const Column *co
 }
 
 static AmStatus read_run(RunReader *self, PublishedRun *run) {
+    run->missing = NULL;
     for (int32_t c = 0; c < COLUMN_COUNT; c++) {
         char *at = (char *)run + columns[c].offset;
         if (columns[c].kind == COLUMN_TEXT) *(const char **)(void *)at = "";
@@ -198,15 +195,15 @@ static AmStatus read_run(RunReader *self, PublishedRun *run) {
         const Column *column = &columns[self->columns[f]];
         const char *text = self->fields[f];
         char *at = (char *)run + column->offset;
-        if (column->kind == COLUMN_TEXT) {
-            if (!*text && column->is_required)
-                return REFUSE(self, self->places[f], "%s: expected a name", column->name);
+        if (!*text) {
+            if (column->is_required && !run->missing) run->missing = column->name;
+        } else if (column->kind == COLUMN_TEXT) {
             *(const char **)(void *)at = text;
         } else if (column->kind == COLUMN_YES_NO) {
-            if (*text && strcmp(text, "yes") != 0 && strcmp(text, "no") != 0)
+            if (strcmp(text, "yes") != 0 && strcmp(text, "no") != 0)
                 return REFUSE(self, self->places[f], "%s: expected yes, no or nothing, got %.60s",
                               column->name, text);
-            if (*text) *(int64_t *)(void *)at = *text == 'y';
+            *(int64_t *)(void *)at = *text == 'y';
         } else {
             TRY(read_number(self, run, column, f));
         }

@@ -5,7 +5,8 @@
  *   source,group,row,model,layers,hidden,heads,vocab,sequence,device,devices,global_batch,step_seconds
  *   Megatron,table 1,1.7B,gpt,24,2304,24,51200,2048,A100-80GB,32,512,3.5
  *
- * An empty field was not published. Fields may stand in double quotes, which are doubled inside.
+ * An empty field was not published, also one without which the row cannot be planned. Fields may stand in
+ * double quotes, which are doubled inside.
  */
 #ifndef PUBLISHED_RUNS_H
 #define PUBLISHED_RUNS_H
@@ -14,7 +15,8 @@
 #include "base/status.h"
 
 typedef struct PublishedRun {
-    int64_t line; /* in the file, from 1 */
+    int64_t line;        /* in the file, from 1 */
+    const char *missing; /* the first column that every row needs, and that is empty here; or NULL */
     /* "" where they are empty */
     const char *source, *group, *row, *model, *type, *device, *schedule, *recompute, *attention, *kernels,
         *norms, *eager, *dropout, *gradients, *reductions, *gradient_sum, *cuts, *logits, *outputs, *head,

@@ -54,6 +54,7 @@ static AmStatus read_conventions(TransformerShape *shape, const PublishedRun *ru
 /* Shapes are compared by their bytes, so that padding is cleared, too. */
 static AmStatus read_shape(TransformerShape *shape, const PublishedRun *run, AmError *error) {
     memset(shape, 0, sizeof *shape);
+    if (run->missing) return REFUSE(error, "column %s is empty (expected a value)", run->missing);
     shape->layers = run->layers;
     shape->width = run->hidden;
     shape->heads = run->heads;

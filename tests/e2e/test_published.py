@@ -64,6 +64,8 @@ REFUSED = [
     (dict(dropout="maybe"), "unknown dropout maybe (expected yes or no)"),
     (dict(devices=16416, data=16416, global_batch=16416, micro_batch=1), "expected at most 16384"),
     (dict(outcome="slow"), "unknown outcome slow (expected ok or oom)"),
+    (dict(attention="fast"), "unknown attention fast (expected flash, flash1 or unfused)"),
+    (dict(vocab=""), "column vocab is empty"),
     (dict(heads=7), "expected a multiple of 7 heads"),
     (dict(chunks=2), "expected schedule interleaved_1f1b"),
     (dict(pipeline=8, data=1, schedule="1f1b"), "layers: 4 cannot be cut into 8 stages or chunks"),

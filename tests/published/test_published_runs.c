@@ -46,6 +46,24 @@ static void test_read(void **state) {
     arena_free(&arena);
 }
 
+/* The first empty column that a row needs is kept, and the rows after it are read. */
+static void test_missing(void **state) {
+    (void)state;
+    Arena arena = {0};
+    AmError error;
+    PublishedRun *runs;
+    int32_t count;
+    const char *text =
+        HEAD "\npaper,gpt,A100-80GB,,1024,16,,1024,8,64\n,gpt,A100-80GB,24,1024,16,1,1024,8,64\n" FIRST;
+    assert_int_equal(read_text(&runs, &count, &arena, text, &error), AM_OK);
+    assert_int_equal(count, 3);
+    assert_string_equal(runs[0].missing, "layers");
+    assert_int_equal(runs[0].layers, -1);
+    assert_string_equal(runs[1].missing, "source");
+    assert_null(runs[2].missing);
+    arena_free(&arena);
+}
+
 static void check_refused(const char *text, int line, const char *words) {
     Arena arena = {0};
     AmError error;
@@ -69,8 +87,6 @@ static void test_refused(void **state) {
     check_refused(HEAD "\npaper,gpt,A100,1.5,1,1,1,1,1,1\n", 2, "layers: expected an integer");
     check_refused(HEAD "\npaper,gpt,A100,0,1,1,1,1,1,1\n", 2, "layers: expected an integer");
     check_refused(HEAD "\npaper,gpt,A100,1e30,1,1,1,1,1,1\n", 2, "layers: expected an integer");
-    check_refused(HEAD "\npaper,gpt,A100,,1,1,1,1,1,1\n", 2, "layers: expected a number");
-    check_refused(HEAD "\n,gpt,A100,1,1,1,1,1,1,1\n", 2, "source: expected a name");
     check_refused("step_seconds," HEAD "\n-1," FIRST "\n", 2, "step_seconds: expected a number above 0");
     check_refused("step_seconds," HEAD "\ninf," FIRST "\n", 2, "step_seconds: expected a number above 0");
     check_refused("sequence_parallel," HEAD "\nmaybe," FIRST "\n", 2, "expected yes, no or nothing");
@@ -90,7 +106,7 @@ static void test_binary(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_read), cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_binary)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_read), cmocka_unit_test(test_missing),
+                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_binary)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
