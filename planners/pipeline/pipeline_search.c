@@ -491,8 +491,10 @@ static AmStatus search_candidates(PipelineCandidates *self, SearchResult *result
     const MicroBatchSettings rewriting = search_micro_batching(scope->request, scope->micro_batches);
     if (rewriting.micro_batches > 1) TRY(plan_context_for(&context, self->plans.primary, &rewriting, error));
     if (!degrees_are_free(&constraints->degrees)) return fail_degrees(self, error);
+    bool lacks_tables = scope->limits.evaluations > 0 && (!self->model || self->model->lacks_tables);
     return am_fail(error, AM_ERROR_INFEASIBLE, plan_context_file(self->plans.primary),
-                   self->budget.is_cut ? BUDGET_CUT_TEXT : "no pipeline fits by the tables of its layers");
+                   self->budget.is_cut || lacks_tables ? BUDGET_CUT_TEXT
+                                                       : "no pipeline fits by the tables of its layers");
 }
 
 AmStatus pipeline_check_options(const SearchScope *scope, AmError *error) {

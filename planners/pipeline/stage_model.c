@@ -5,6 +5,7 @@
 
 #include "cost/simulate/clock_1f1b.h"
 #include "cost/step/memory.h"
+#include "planners/pipeline/pinned_fill.h"
 #include "planners/pipeline/stage_model.h"
 #include "propagation/plan/pipeline_schedule.h"
 
@@ -223,25 +224,22 @@ static bool is_wide_enough(const StageModel *self, int32_t micro_batches, int32_
            (micro_batches > 1 || width == self->cluster->device_count);
 }
 
-static void list_tables(StageModel *self, bool splits_sequence) {
-    for (int32_t n = 0; n < self->number_count; n++)
-        for (int32_t c = 0; c < self->class_count; c++)
-            for (int32_t k = 0; k < self->tensor_count; k++) {
-                int32_t width = self->classes[c].place.width;
-                LayerTable table = {.tensor = self->tensors[k]};
-                table.splits_sequence = splits_sequence && table.tensor > 1;
-                if (!degrees_allow_mesh(&self->settings.degrees, width, table.tensor)) continue;
-                if (!is_wide_enough(self, self->numbers[n], width)) continue;
-                table.local_batch = stage_model_batch(self, self->numbers[n], width / table.tensor);
-                bool is_full = self->table_count == self->settings.most_tables;
-                bool is_known = false;
-                for (int32_t t = 0; t < self->table_count; t++)
-                    is_known |= self->tables[t].local_batch == table.local_batch &&
-                                self->tables[t].tensor == table.tensor &&
-                                self->tables[t].splits_sequence == table.splits_sequence;
-                if (table.local_batch == 0 || is_full || is_known) continue;
-                self->tables[self->table_count++] = table;
-            }
+/* Lists the table of the n-th number of micro-batches, the k-th tensor degree and class c, unless it is
+ * known or not needed. */
+static void list_table(StageModel *self, bool splits_sequence, int32_t n, int32_t c, int32_t k) {
+    int32_t width = self->classes[c].place.width;
+    LayerTable table = {.tensor = self->tensors[k]};
+    table.splits_sequence = splits_sequence && table.tensor > 1;
+    if (!degrees_allow_mesh(&self->settings.degrees, width, table.tensor)) return;
+    if (!is_wide_enough(self, self->numbers[n], width)) return;
+    table.local_batch = stage_model_batch(self, self->numbers[n], width / table.tensor);
+    if (table.local_batch == 0) return;
+    for (int32_t t = 0; t < self->table_count; t++)
+        if (self->tables[t].local_batch == table.local_batch && self->tables[t].tensor == table.tensor &&
+            self->tables[t].splits_sequence == table.splits_sequence)
+            return;
+    if (self->table_count == self->settings.most_tables) self->lacks_tables = true;
+    else self->tables[self->table_count++] = table;
 }
 
 /* Returns the seconds of a table's iteration inside a server, all units together. */
@@ -281,6 +279,27 @@ static AmStatus choose_sequence(StageModel *self, bool *splits, AmError *error) 
     return AM_OK;
 }
 
+/* Makes the tables of all stages, as many as are allowed, first those of stages that pins on numbers of
+ * devices need. Where few are allowed, those of the sequence give way to these. */
+static AmStatus make_tables(StageModel *self, AmError *error) {
+    enum { FEW_TABLES = 8 };
+    bool *pinned, splits_sequence = false;
+    int32_t stages, filled;
+    TRY(pinned_fill_find(&pinned, &stages, &self->arena, self, error));
+    if (!pinned || self->settings.most_tables > FEW_TABLES)
+        TRY(choose_sequence(self, &splits_sequence, error));
+    filled = self->table_count;
+    for (int32_t n = 0; pinned && n < self->number_count; n++)
+        for (int32_t k = 0; self->numbers[n] >= stages && k < self->tensor_count; k++)
+            for (int32_t c = 0; c < self->class_count; c++)
+                if (pinned[c]) list_table(self, splits_sequence, n, c, k);
+    for (int32_t n = 0; n < self->number_count; n++)
+        for (int32_t c = 0; c < self->class_count; c++)
+            for (int32_t k = 0; k < self->tensor_count; k++) list_table(self, splits_sequence, n, c, k);
+    return layer_costs_fill(self->costs, self->tables + filled, self->table_count - filled,
+                            self->settings.threads, error);
+}
+
 AmStatus stage_model_open(StageModel **model, LayerCosts *costs, const int32_t *micro_batches, int32_t count,
                           const StageModelSettings *settings, AmError *error) {
     Arena arena = {0};
@@ -303,14 +322,9 @@ AmStatus stage_model_open(StageModel **model, LayerCosts *costs, const int32_t *
     for (int32_t c = 0; c < self->class_count; c++)
         TRY_OR_FAIL(describe_class(self, &self->classes[c], error));
     TRY_OR_FAIL(layer_costs_find_tensors(costs, self->tensors, self->tensor_count, settings->threads, error));
-    bool splits_sequence;
     self->tables = ARENA_ARRAY(&self->arena, LayerTable, PIPELINE_MOST_TABLES);
     if (!self->tables) TRY_OR_FAIL(am_fail_memory(error, PIPELINE_MOST_TABLES));
-    TRY_OR_FAIL(choose_sequence(self, &splits_sequence, error));
-    int32_t filled = self->table_count;
-    list_tables(self, splits_sequence);
-    TRY_OR_FAIL(
-        layer_costs_fill(costs, self->tables + filled, self->table_count - filled, settings->threads, error));
+    TRY_OR_FAIL(make_tables(self, error));
     *model = self;
     return AM_OK;
 fail:

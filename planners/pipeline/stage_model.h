@@ -47,6 +47,7 @@ struct StageModel {
     int32_t class_count;
     LayerTable *tables; /* of another model where `devices` is set */
     int32_t table_count;
+    bool lacks_tables; /* more than settings.most_tables are of use */
 };
 
 /* Returns the model whose places the stages of a pipeline have. */

@@ -205,6 +205,20 @@ def check_many_devices(folder):
     assert len(json.loads(plan.read_text())["stages"]) == 2
 
 
+def check_few_evaluations(folder):
+    """A few evaluations suffice for stages of pinned numbers of devices, here 6 and 2 of 8. Where they do not, the
+    message says so."""
+    plan = folder / "few.plan.json"
+    command = ("search", MODEL, "--cluster", "nominal:8", "-o", plan, "--pin", "layers/0=replicate(3)", "--evaluations")
+    for evaluations in ("8", "30"):
+        done = automap(*command, evaluations)
+        assert done.returncode == 0, (evaluations, done.stderr)
+        assert len(devices_of(json.loads(plan.read_text()), 0)) % 3 == 0, plan.read_text()
+    done = automap(*command, "2")
+    assert done.returncode == 4 and "was priced within the limit (expected more --evaluations" in done.stderr, (
+        done.stderr)
+
+
 def stage_of(plan, layer):
     return parameter(plan, layer)["stage"]
 
@@ -314,6 +328,7 @@ def main():
         assert done.returncode == 0, done.stderr
         check_odd_servers(pathlib.Path(folder))
         check_many_devices(pathlib.Path(folder))
+        check_few_evaluations(pathlib.Path(folder))
         hints.write_text(json.dumps({"micro_batches": 4, "hints": [{"scope": "layers/1", "stage": 1}]}))
         implied = json.loads(hints.read_text())
         for written, options, code, reason in [(implied, *row) for row in OPTIONS] + DEGREES:
