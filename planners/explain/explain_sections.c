@@ -33,11 +33,24 @@ static void append_bytes(Text *rows, double bytes) {
     text_append_string(rows, "\t");
 }
 
+/* Appends a source line by the end of its path: from the package on for an installed module, else the folder
+ * and the file. Relative paths stay.
+ */
+static void append_source(Text *rows, const char *source) {
+    static const char installed[] = "-packages/"; /* of "site-packages" and "dist-packages" */
+    const char *package = strstr(source, installed), *begin = strrchr(source, '/');
+    if (package) begin = package + strlen(installed);
+    else if (source[0] != '/') begin = source;
+    else
+        while (begin > source && begin[-1] != '/') begin--;
+    append_name(rows, begin);
+}
+
 /* Appends an operator's name and source: the last two columns. */
 static void append_place(Text *rows, const char *op_name, const char *source) {
     append_name(rows, op_name);
     text_append_string(rows, "\t");
-    append_name(rows, source);
+    append_source(rows, source);
     text_append_string(rows, "\n");
 }
 
@@ -250,7 +263,7 @@ static void append_decision(const Filler *to, const ExplainedDecision *row) {
     text_append(to->rows, "\t%d\t", row->class_count);
     append_change(to, &row->without);
     text_append_string(to->rows, "\t");
-    append_name(to->rows, row->source);
+    append_source(to->rows, row->source);
     text_append_string(to->rows, "\n");
 }
 

@@ -311,6 +311,20 @@ def check_kept(root, model, path):
     assert "held outside of the step" in automap("explain", path, model, "--evaluations", "1")
 
 
+def check_sources(model, plan, directory):
+    """The text has the ends of source paths, and the JSON has the paths."""
+    text = directory / "model.hlo.txt"
+    automap("convert", model, text)
+    written = text.read_text()
+    for path, shown in (("/home/a/site-packages/optax/losses/mean.py", "optax/losses/mean.py"),
+                        ("/home/a/project/train.py", "project/train.py"), ("/train.py", "/train.py"),
+                        ("zoo/train.py", "zoo/train.py")):
+        text.write_text(written.replace('"automap_jax/zoo/llama.py"', f'"{path}"'))
+        report = automap("explain", plan, text, "--evaluations", "1")
+        assert re.search(rf" {shown}:\d", report) and "/home/" not in report, report
+        assert f'"{path}:' in automap("explain", plan, text, "--json", "--evaluations", "1"), path
+
+
 def check_case(name, options, directory):
     model = next((MODELS / name).glob("model.hlo.pb*"))
     plan, changed, page = directory / "plan.json", directory / "changed.json", directory / "page.html"
@@ -325,6 +339,8 @@ def check_case(name, options, directory):
     compared = check_changes(root, model, told, changed)
     check_page(root, model, plan, page, told["step_seconds"])
     check_gpipe(root, model, changed, page)
+    if name == "llama_tiny":
+        check_sources(model, plan, directory)
     if name == "t5_tiny":
         check_kept(root, model, changed)
     check_budget(model, plan, told)
