@@ -11,8 +11,13 @@ AmStatus micro_batch_check_operators(const MicroBatchRewrite *rewrite, AmError *
         const IrInstruction *instruction = &rewrite->module->instructions[i];
         if (!micro_batch_is_written(rewrite, i)) continue;
         if (rewrite->takes_full[i])
-            return micro_batch_refuse(rewrite, i, "mixes examples, and each micro-batch has only its own",
-                                      NULL, error);
+            return micro_batch_refuse(
+                rewrite, i,
+                rules_conditional(rewrite->rules, i)
+                    ? "has branches, which no micro-batch cuts (expected a select, such "
+                      "as jax.numpy.where, or one micro-batch)"
+                    : "mixes examples, and each micro-batch has only its own",
+                NULL, error);
         bool is_sum = instruction->opcode == IR_DOT || instruction->opcode == IR_CONVOLUTION ||
                       instruction->opcode == IR_SCATTER || instruction->opcode == IR_RAGGED_DOT ||
                       (instruction->opcode == IR_REDUCE && instruction->shape.type != DTYPE_TUPLE);

@@ -150,8 +150,8 @@ REFUSED = {
     "slice": lambda p, x, y, i: jnp.mean((f(p, x)[1:] - y[:-1]) ** 2),
     "top_k": lambda p, x, y, i: jnp.mean(lax.top_k(jnp.sum((f(p, x) - y) ** 2, 1), 4)[0]),
     "fft": lambda p, x, y, i: jnp.mean(jnp.abs(jnp.fft.fft(f(p, x), axis=0)) ** 2),
-    "cond": lambda p, x, y, i: lax.cond(jnp.mean(f(p, x)) > 0, lambda: jnp.mean((f(p, x) - y) ** 2),
-                                        lambda: jnp.mean(jnp.abs(f(p, x) - y))),
+    "has branches": lambda p, x, y, i: jnp.mean(
+        (lax.cond(jnp.mean(x) > 0, jnp.tanh, lambda h: h @ p["c"], f(p, x)) - y) ** 2),
     "while": lambda p, x, y, i: jnp.mean((lax.stop_gradient(halved(f(p, x))) + f(p, x) - y) ** 2),
     "scatter-add": lambda p, x, y, i: jnp.mean(p["c"].at[i].add(f(p, x)) ** 2),
     "concatenate": lambda p, x, y, i: jnp.mean((f(p, jnp.concatenate([x, y])) - jnp.concatenate([y, x])) ** 2),
