@@ -266,7 +266,7 @@ def traced(model, loss, optimizer, batch):
     with plain_kernels(), modules_named(model):
         graph = make_fx(functionalize(step), decomposition_table=decompositions(), tracing_mode="fake",
                         _allow_non_fake_inputs=True, **examples.LINES)(*arguments)
-    return graph, arguments
+    return without_writes(graph), arguments
 
 
 def facts(value):
@@ -290,6 +290,19 @@ def is_lost(node, order):
         target = target.args[0]
         readers |= set(target.users)
     return target.op != "placeholder" and any(order[reader] > order[node] for reader in readers)
+
+
+def without_writes(graph):
+    """Gives functions of single elements in place, such as `add_`, their forms that write a new tensor. PyTorch's
+    kernels have them where no gradient is needed, as in the norms of a frozen model."""
+    order = {node: k for k, node in enumerate(graph.graph.nodes)}
+    for node in order:
+        name = node.target._schema.name.split("::")[1] if isinstance(node.target, torch._ops.OpOverload) else ""
+        plain = getattr(getattr(torch.ops.aten, name[:-1], None), getattr(node.target, "_overloadname", ""), None)
+        if name.endswith("_") and plain and torch.Tag.pointwise in plain.tags and not is_lost(node, order):
+            node.target = plain
+    graph.recompile()
+    return graph
 
 
 def convert(writer, graph, paths):

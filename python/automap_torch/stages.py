@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from .decompositions import decompositions
 from .examples import SAME, name_of
-from .export import differentiate, plain_kernels, splittable, values_of
+from .export import differentiate, plain_kernels, splittable, values_of, without_writes
 from .kinds import changes_sum
 
 
@@ -59,7 +59,7 @@ def trace_loss(model, loss, batch):
     with plain_kernels():
         graph = make_fx(functionalize(results_of), decomposition_table=decompositions(), tracing_mode="fake")(
             parameters, buffers, tuple(map(fake, batch)))
-    graph.graph.eliminate_dead_code()
+    without_writes(graph).graph.eliminate_dead_code()
     names = [("parameter", name) for name in parameters] + [("buffer", name) for name in buffers]
     return LossGraph(graph, names + [("batch", k) for k in range(len(batch))])
 
@@ -136,10 +136,13 @@ class Part:
 
 
 def bounds_of(graph, starts, owners):
-    """The place at which each later part begins; an operator on a weight of the part before stays there."""
+    """The place at which each later part begins; an operator on a weight of the part before stays there. A part without
+    a start begins with its first weight, without a place."""
     places = {node.name: k for k, node in enumerate(graph.operators)}
     bounds = []
     for part, name in enumerate(starts[1:], 1):
+        if name is None:
+            continue
         if name not in places:
             raise ValueError(f"the plan cuts at {name}, which the model's loss does not have (expected a plan of this "
                              "model's export)")
@@ -164,8 +167,8 @@ def find_homes(graph, starts, owners):
 
 
 def cut(graph, starts, owners):
-    """Cuts a graph where the operators of the names `starts` begin parts (the first name is not used). `owners` has
-    the part of each parameter."""
+    """Cuts a graph where the operators of the names `starts` begin parts (the first name is not used; None: with the
+    part's first weight). `owners` has the part of each parameter."""
     homes, count = find_homes(graph, starts, owners), len(starts)
     homes[graph.loss] = count - 1
     needed = [set() for _ in range(count)]  # the values that each part computes or reads
