@@ -92,7 +92,7 @@ class PartOfLoss:
         def function(leaves, batch):
             return (self.loss(StandIn(tree_unflatten(leaves, structure)), *batch),)
 
-        with plain_kernels():
+        with plain_kernels(), torch.enable_grad():  # also in an evaluation
             graph = make_fx(functionalize(function), decomposition_table=decompositions(), tracing_mode="fake")(
                 [fake(leaf) for leaf in leaves], tuple(map(fake, batch)))
         graph.graph.eliminate_dead_code()

@@ -8,6 +8,7 @@
         value = training.step(*batch)                       # loss and gradients, on every rank
         optimizer.step()
         optimizer.zero_grad()
+    value = training.evaluate(*batch)                       # loss alone, in the model's evaluation mode
 
 Every rank builds the model with the same weights and gets the whole batch; its shards are cut here. Parameters, their
 gradients and the optimizer's state become DTensors with the placements of the plan. There are three ways to train:
@@ -34,7 +35,7 @@ import torch
 from torch import distributed
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.fsdp._fully_shard._fsdp_common import TrainingState
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.experimental import implicit_replication
@@ -52,7 +53,7 @@ from .operations import Settled, is_by_example, on_shards, split_by_batch
 from .operators import DTYPES
 from .pipelines import GraphTraining
 from .placements import (Meshes, StepGradients, batch_dimensions, clip_gradients, cut_batch, cut_micro_batch, data_of,
-                         for_pass, place, placements_of, splits_batch, weights_of)
+                         evaluation_of, for_pass, place, placements_of, splits_batch, weights_of)
 
 FORMAT = "automap-dtensor-1"
 TYPES = {name: dtype for dtype, name in DTYPES.items()}
@@ -88,6 +89,15 @@ class Training(Checkpointed):
 
     def step(self, *batch):
         """Adds the gradients of a batch to the parameters; returns its loss on every rank."""
+        return self.passes_over(batch)
+
+    def evaluate(self, *batch):
+        """Returns the loss of a batch on every rank, with the model in its evaluation mode, without gradients."""
+        with evaluation_of(self.model), torch.no_grad():
+            return self.passes_over(batch)
+
+    def passes_over(self, batch):
+        """The loss of a batch, and its gradients unless they are off."""
         cuts = [cut_micro_batch(batch, part, self.count, self.dimensions) for part in range(self.count)]
         return sum(self.pass_over(cut, part, cuts) for part, cut in enumerate(cuts))
 
@@ -170,7 +180,7 @@ class TensorTraining(Training):
 
     def step(self, *batch):
         gradients = StepGradients(self.model.parameters())
-        value = super().step(*batch)
+        value = self.passes_over(batch)
         gradients.end()
         return value
 
@@ -194,7 +204,7 @@ class TensorTraining(Training):
                                   "the whole batch", stacklevel=4)
                 for parameter in self.model.parameters():
                     parameter.grad = None
-        self.has_passed = True
+        self.has_passed = self.has_passed or torch.is_grad_enabled()
         return float(value.detach().full_tensor())
 
     def differentiate(self, batch, cuts):
@@ -216,7 +226,8 @@ class TensorTraining(Training):
         with implicit_replication(), plain_kernels(is_trace=False), OnShards():
             value = self.part_of_loss.value(model, batch, cuts, plain) / self.count
             value = value.redistribute(self.mesh, [Replicate()] * self.mesh.ndim)
-            value.backward()
+            if torch.is_grad_enabled():
+                value.backward()
         return value
 
 
@@ -278,6 +289,13 @@ class ZeroTraining(Training):
         if weights:
             weights.reshard = reshard_in_pass
 
+    def evaluate(self, *batch):
+        value = super().evaluate(*batch)
+        for module in self.model.modules():  # else weights that FSDP2 gathered stay until a backward pass
+            if isinstance(module, FSDPModule):
+                module.reshard()
+        return value
+
     def pass_over(self, batch, part, cuts):
         size, rank = self.mesh.size(), self.mesh.mesh.flatten().tolist().index(self.mesh.get_rank())
         for value in batch:
@@ -293,7 +311,8 @@ class ZeroTraining(Training):
         own = shards[part][rank]
         parts = [shard for cut in shards for shard in cut]
         value = self.part_of_loss.value(self.model, own, parts, lambda: self.loss(self.model, *own)) / self.count
-        value.backward()
+        if torch.is_grad_enabled():
+            value.backward()
         total = value.detach() / size
         distributed.all_reduce(total)  # a plan of one stage has all ranks
         return float(total)
@@ -411,6 +430,7 @@ def parallelize(model, loss, plan, device="cpu"):
         kind = ZeroTraining if has_zero else TensorTraining
     training = kind(model, loss, plan, device, is_sum)
     if any(dimensions):
-        step = training.step
+        step, evaluate = training.step, training.evaluate
         training.step = lambda *batch: step(*examples_first(batch, dimensions))
+        training.evaluate = lambda *batch: evaluate(*examples_first(batch, dimensions))
     return training

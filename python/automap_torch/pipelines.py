@@ -8,6 +8,7 @@ the whole batch. Gradients are summed over the ranks once in a step, but for wei
 (ZeRO 3). A value that the plan pins is resharded where its operator computes it.
 """
 
+import copy
 import functools
 
 import torch
@@ -22,7 +23,7 @@ from torch.utils.checkpoint import (CheckpointPolicy, checkpoint, create_selecti
 from .checkpoints import Checkpointed
 from .operations import settled, value_of
 from .placements import (Meshes, StepGradients, batch_dimensions, clip_gradients, cut_batch, cut_micro_batch, data_of,
-                         for_pass, kept_whole, place, placements_of, splits_batch, weights_of)
+                         evaluation_of, for_pass, kept_whole, place, placements_of, splits_batch, weights_of)
 from .stages import cut, find_counts, mean_of_counts, trace_loss
 
 class Segment:
@@ -169,6 +170,11 @@ class Stage(torch.nn.Module):
         self.changed = {}
 
 
+def without_operators(row):
+    """The row of a stage without operators of the plan's graph, which another graph of the model does not have."""
+    return row | {"begins": {"op_name": None}, "recompute": [], "saved": [], "pinned": []}
+
+
 class FilledStage(PipelineStage):
     """Finds the shapes of values with zeros for integers that a stage gets. PipelineStage has uninitialised memory,
     with indices out of range."""
@@ -218,6 +224,7 @@ class GraphTraining(Checkpointed):
         self.modules, self.schedule, self.graph, self.counts = [], None, None, {}
         self.shapes = None  # of the batch of the first step
         self.divisor = 1 if is_sum else self.count  # of the sum of the micro-batches' losses
+        self.evaluation = None  # the stages of the model in its evaluation mode
 
     def make_group(self, rank):
         """Ranks at one place of every stage's mesh send to one another."""
@@ -255,10 +262,11 @@ class GraphTraining(Checkpointed):
         """Traces a micro-batch, and makes the stages of this rank and the schedule."""
         graph = self.graph = trace_loss(self.model, self.loss, batch)
         self.counts = find_counts(graph) if self.count > 1 else {}
-        parts = cut(graph, [row["begins"]["op_name"] for row in self.rows], self.owners)
+        rows = self.rows if self.model.training else list(map(without_operators, self.rows))
+        parts = cut(graph, [row["begins"]["op_name"] for row in rows], self.owners)
         count = len(parts)
         self.place_buffers(graph, parts)
-        self.modules = [Stage(graph, parts[part], self.rows[part], self.meshes[part], self.values[part], self.data,
+        self.modules = [Stage(graph, parts[part], rows[part], self.meshes[part], self.values[part], self.data,
                               is_last=part == count - 1) for part in self.mine]
         if count == 1:
             return
@@ -275,25 +283,16 @@ class GraphTraining(Checkpointed):
         self.owners |= {name: part for part, own in enumerate(parts) for name in own.buffers}
         for part in self.mine:
             read = [graph.inputs[node] for node in parts[part].inputs]
-            for name in sorted({*parts[part].buffers, *(name for kind, name in read if kind == "buffer")}):
+            needed = {*parts[part].buffers, *(name for kind, name in read if kind == "buffer")}
+            for name in sorted(needed - self.values[part].keys()):
                 self.values[part][name] = place(self.model, self.model.get_buffer(name), self.meshes[part],
                                                 placements[name])
 
     def step(self, *batch):
         """Adds the gradients of a batch to the parameters of this rank; returns its loss on every rank."""
-        dimensions = batch_dimensions(self.plan)
-        cuts = [cut_micro_batch(batch, part, self.count, dimensions) for part in range(self.count)]
-        shapes = [list(value.shape) for value in batch]
-        if not self.modules:
-            self.open(cuts[0])
-            self.shapes = shapes
-        if shapes != self.shapes:
-            raise ValueError(f"a batch of shapes {shapes} (expected {self.shapes}, those of the first step's graph)")
-        named = [{f"batch_{k}": value for k, value in enumerate(values)} for values in cuts]
-        counts = mean_of_counts(self.graph, self.counts, cuts)
+        named = self.prepare(batch)
         leaves = {}
         for module in self.modules:
-            module.counts = counts
             leaves |= module.gather_for_step()
         gradients = StepGradients(self.parameters(), leaves)
         with implicit_replication():  # masks and positions are plain tensors, in the backward pass as well
@@ -302,6 +301,40 @@ class GraphTraining(Checkpointed):
         for module in self.modules:
             module.leaves = {}
             module.change_buffers(self.count)
+        return self.total_of(losses)
+
+    def evaluate(self, *batch):
+        """Returns the loss of a batch on every rank, with the model in its evaluation mode, without gradients. The
+        graph of this mode has other operators, which are cut by the weights of the stages."""
+        if self.evaluation is None:
+            self.evaluation = copy.copy(self)
+            self.evaluation.modules, self.evaluation.schedule = [], None
+        own = self.evaluation
+        with evaluation_of(self.model):
+            named = own.prepare(batch)
+        with implicit_replication(), torch.no_grad():
+            losses = own.run_stages(named) if own.schedule else own.run_alone(named)
+        for module in own.modules:
+            module.changed = {}
+        return self.total_of(losses)
+
+    def prepare(self, batch):
+        """The micro-batches of a batch, whose counts the stages get. The first batch gives the graph."""
+        dimensions = batch_dimensions(self.plan)
+        cuts = [cut_micro_batch(batch, part, self.count, dimensions) for part in range(self.count)]
+        shapes = [list(value.shape) for value in batch]
+        if not self.modules:
+            self.open(cuts[0])
+            self.shapes = shapes
+        if shapes != self.shapes:
+            raise ValueError(f"a batch of shapes {shapes} (expected {self.shapes}, those of the first step's graph)")
+        counts = mean_of_counts(self.graph, self.counts, cuts)
+        for module in self.modules:
+            module.counts = counts
+        return [{f"batch_{k}": value for k, value in enumerate(values)} for values in cuts]
+
+    def total_of(self, losses):
+        """The loss of a batch on every rank, from those of its micro-batches on the ranks of the last stage."""
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         if losses:
             total += sum(float(value) for value in losses) / self.divisor
@@ -312,7 +345,8 @@ class GraphTraining(Checkpointed):
         losses = []
         for batch in batches:
             value = self.modules[0](**batch).full_tensor()
-            (value / self.divisor).backward()
+            if torch.is_grad_enabled():
+                (value / self.divisor).backward()
             losses.append(value.detach())
         return losses
 
@@ -323,5 +357,6 @@ class GraphTraining(Checkpointed):
             options["arg_mbs"] = [() for _ in batches]
         if len(self.rows) - 1 in self.mine:  # the graph has the loss, and ignores the target
             options.update(target_mbs=[batch["batch_0"] for batch in batches], losses=losses)
-        self.schedule.step(kwarg_mbs=batches, return_outputs=False, **options)
+        run = self.schedule.step if torch.is_grad_enabled() else self.schedule.eval
+        run(kwarg_mbs=batches, return_outputs=False, **options)
         return [value.detach() for value in losses]

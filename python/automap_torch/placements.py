@@ -1,5 +1,7 @@
 """Meshes and placements of a plan as those of DTensor."""
 
+import contextlib
+
 import torch
 from torch import distributed
 from torch.distributed.device_mesh import DeviceMesh
@@ -120,6 +122,18 @@ def for_pass(value, wanted):
     if list(value.placements) == wanted:
         return value
     return value.redistribute(value.device_mesh, wanted)
+
+
+@contextlib.contextmanager
+def evaluation_of(model):
+    """Inside, the model is in its evaluation mode."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
 
 
 class StepGradients:
