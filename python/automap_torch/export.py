@@ -60,7 +60,8 @@ def plain_kernels(is_trace=True):
         lines = [f"{pathlib.Path(frame.filename).name}:{frame.lineno}"
                  for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(OWN)]
         raise NotImplementedError(f"{error.func}{f' ({lines[-1]})' if lines else ''}: its result depends on elements "
-                                  "of a tensor, which a trace does not have") from None
+                                  "of a tensor, which a trace does not have (expected shapes that are the same for all "
+                                  "batches, such as torch.where(mask, a, b) instead of a[mask])") from None
     except RuntimeError as error:
         if "must override the setup_context" not in str(error):
             raise

@@ -98,6 +98,56 @@ def fill_diagonal_(self, fill_value, wrap=False):
     return self.masked_fill_(rows[:, None] == columns, fill_value)
 
 
+def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode="reflect", normalized=False,
+         onesided=None, return_complex=None, align_to_window=None):
+    """Frames as slices that are joined; PyTorch's own one is a view by strides."""
+    if not return_complex or input.is_complex() or align_to_window:
+        raise NotImplementedError("stft: expected a real input, return_complex=True and no align_to_window")
+    hop, width = hop_length or n_fft // 4, win_length or n_fft
+    x = input if input.ndim == 2 else input[None]
+    if center:
+        x = FUNCTIONAL.pad(x[:, None], (n_fft // 2, n_fft // 2), pad_mode)[:, 0]
+    window = torch.ones(width, dtype=x.dtype, device=x.device) if window is None else window
+    before = (n_fft - width) // 2
+    window = FUNCTIONAL.pad(window, (before, n_fft - width - before))
+    frames = torch.stack([x[:, at:at + n_fft] for at in range(0, x.shape[1] - n_fft + 1, hop)], 1)
+    transform = torch.fft.fft if onesided is False else torch.fft.rfft
+    found = transform(frames * window, norm="ortho" if normalized else "backward").transpose(1, 2)
+    return found if input.ndim == 2 else found[0]
+
+
+IMPOSSIBLE = -1e30  # the logarithm of the probability of no path; infinities would have NaN as gradients
+
+
+def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False):
+    """The sum over alignments (Graves et al. 2006, section 4.1), one operator after the other for each frame. PyTorch's
+    own one reads the lengths."""
+    if log_probs.ndim != 3 or targets.ndim != 2:
+        raise NotImplementedError("ctc_loss: expected scores [frames, examples, labels] and targets [examples, labels]")
+    frames, examples, _ = log_probs.shape
+    lengths, counts = (torch.as_tensor(value, device=log_probs.device) for value in (input_lengths, target_lengths))
+    blanks = torch.full_like(targets, blank)
+    states = FUNCTIONAL.pad(torch.stack([blanks, targets], 2).flatten(1), (0, 1), value=blank)
+    place = torch.arange(states.shape[1], device=states.device)
+    differs = FUNCTIONAL.pad(states[:, 2:] != states[:, :-2], (2, 0), value=False)
+    may_skip = differs & (place & 1 == 1)
+    scores = log_probs.gather(2, states[None].expand(frames, -1, -1))
+    found = torch.where(place < 2, scores[0], IMPOSSIBLE)
+    for frame in range(1, frames):
+        ways = [found, FUNCTIONAL.pad(found[:, :-1], (1, 0), value=IMPOSSIBLE),
+                torch.where(may_skip, FUNCTIONAL.pad(found[:, :-2], (2, 0), value=IMPOSSIBLE), IMPOSSIBLE)]
+        largest = torch.maximum(torch.maximum(*ways[:2]), ways[2]).detach()
+        total = largest + torch.log(sum(torch.exp(way - largest) for way in ways))
+        found = torch.where((frame < lengths)[:, None], total + scores[frame], found)
+    is_end = (place == 2 * counts[:, None]) | (place == 2 * counts[:, None] - 1)
+    ends = torch.where(is_end, found, IMPOSSIBLE)
+    largest = ends.amax(1, keepdim=True).detach()
+    loss = -(largest + torch.log(torch.exp(ends - largest).sum(1, keepdim=True)))[:, 0]
+    is_impossible = loss > -IMPOSSIBLE / 2
+    loss = torch.where(is_impossible, 0.0 if zero_infinity else math.inf, loss)
+    return reduced(loss / counts.clamp(min=1) if reduction == "mean" else loss, reduction)
+
+
 def reduced(loss, reduction):
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"{reduction} is not a valid value for reduction")
@@ -241,7 +291,8 @@ class PlainFunctions(TorchFunctionMode):
     REPLACED = {FUNCTIONAL.one_hot: one_hot, FUNCTIONAL.embedding_bag: embedding_bag,
                 FUNCTIONAL.adaptive_avg_pool2d: adaptive_avg_pool2d, torch.Tensor.fill_diagonal_: fill_diagonal_,
                 FUNCTIONAL.scaled_dot_product_attention: scaled_dot_product_attention,
-                FUNCTIONAL.bilinear: bilinear, FUNCTIONAL.pad: pad,
+                FUNCTIONAL.bilinear: bilinear, FUNCTIONAL.pad: pad, FUNCTIONAL.ctc_loss: ctc_loss,
+                torch.stft: stft, torch.Tensor.stft: stft,
                 FUNCTIONAL.gaussian_nll_loss: gaussian_nll_loss, FUNCTIONAL.multi_margin_loss: multi_margin_loss}
 
     def __init__(self, is_trace):

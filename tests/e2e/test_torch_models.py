@@ -12,6 +12,7 @@ Run as `AUTOMAP=build/automap .venv-torch/bin/python tests/e2e/test_torch_models
 # cost: 20
 # python: torch
 
+import contextlib
 import json
 import logging
 import pathlib
@@ -35,7 +36,7 @@ with skip_where_missing():
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 import automap_torch
-from automap_torch.export import find_batch, find_kind
+from automap_torch.export import find_batch, find_kind, plain_kernels
 from automap_torch.operations import value_of
 from automap_torch.stages import find_counts, mean_of_counts, trace_loss
 
@@ -390,6 +391,8 @@ def check_transforms(_, folder):
         y = fft.ifft2(z, dim=(1, 2), norm="forward") * fft.ifft(z, dim=1).conj() + torch.polar(x.exp(), x) ** 2
         w = fft.irfft2(fft.rfft2(y.imag, norm="forward") * 1j, s=(6, 9)) - fft.irfft(y, n=9, norm="ortho")
         shares = fft.hfft(z[..., :7], norm="ortho").tanh() + fft.ihfft(x).imag.sum(-1, keepdim=True)
+        frames = torch.stft(x.flatten(1), 16, 5, 12, torch.hann_window(12), return_complex=True, normalized=True)
+        shares = shares + frames.abs().mean((1, 2))[:, None, None]
         return (w ** 2).mean() + shares.mean() + (z.angle() * z.sgn().imag + (z.log() @ z.mT).real.mean()).mean()
 
     update, losses = torch.optim.SGD(model.parameters(), lr=0.01), []
@@ -400,6 +403,34 @@ def check_transforms(_, folder):
         losses[-1].backward()
         update.step()
     check("transforms", run_alone(folder), [value.item() for value in losses])
+
+
+def check_alignments(_, folder):
+    """ctc_loss, with inputs and targets of other lengths, has PyTorch's values and gradients."""
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    model, words = nn.Linear(8, 6), torch.randint(1, 6, (4, 5))
+    words[:, 1] = words[:, 0]  # a blank is between equal labels
+    batch = torch.randn(4, 12, 8), words, torch.tensor([12, 9, 12, 4]), torch.tensor([5, 3, 2, 4])
+
+    def loss(model, x, y, lengths, counts, reduction="mean"):
+        scores = model(x).log_softmax(-1).transpose(0, 1)
+        return functional.ctc_loss(scores, y, lengths, counts, reduction=reduction, zero_infinity=True)
+
+    for reduction in ("none", "sum", "mean"):
+        found = []
+        for context in (contextlib.nullcontext(), plain_kernels()):
+            with context:
+                value = loss(model, *batch, reduction)
+                found.append((value.detach(), *torch.autograd.grad(value.sum(), model.parameters())))
+        assert all(torch.allclose(*pair, rtol=1e-4, atol=1e-5) for pair in zip(*found)), (reduction, found)
+        assert found[0][0].ndim == 0 or found[0][0][3] == 0, found  # 4 labels and 1 blank need 5 inputs
+    update = torch.optim.SGD(model.parameters(), lr=0.1)
+    automap_torch.export(model, loss, update, batch, folder)
+    check("ctc_loss", run_alone(folder)[:1], [loss(model, *batch).item()])
+    assert find_kind(model, loss, batch, [0, 0, 0, 0]) == (False, None)
+    expect_refusal("ctc_loss: expected scores", lambda: automap_torch.export(
+        model, lambda model, x, y, *rest: loss(model, x, y.flatten(), *rest), update, batch, folder))
 
 
 def check_optimizers(_, folder):
@@ -642,7 +673,8 @@ def check_dimensions(*_):
 
 
 def main():
-    for function in (check_transforms, check_optimizers, check_refusals, check_kinds, check_dimensions):
+    for function in (check_transforms, check_alignments, check_optimizers, check_refusals, check_kinds,
+                     check_dimensions):
         with tempfile.TemporaryDirectory() as folder:
             torch.multiprocessing.start_processes(function, (pathlib.Path(folder),), nprocs=1, start_method="fork")
     for make, plans in CASES.items():
