@@ -461,8 +461,9 @@ static AmStatus report_transfers(Text *text, Arena *arena, const PlanCosts *cost
     return transfer_report(text, arena, costs->cluster, rows, count, costs->device_of, error);
 }
 
-AmStatus simulate_costs(Simulation **simulation, Arena *arena, const PlanCosts *costs,
-                        const SimulationOptions *options, AmError *error) {
+/* Simulates one step; find_fullest() follows. */
+static AmStatus simulate_step(Simulation **simulation, Arena *arena, const PlanCosts *costs,
+                              const SimulationOptions *options, AmError *error) {
     Simulation *result = ARENA_ARRAY(arena, Simulation, 1);
     SimulatedDevice *devices = ARENA_ARRAY(arena, SimulatedDevice, costs->ranks->rank_count);
     Simulator self = {.costs = costs, .options = options, .simulation = result};
@@ -486,12 +487,17 @@ AmStatus simulate_costs(Simulation **simulation, Arena *arena, const PlanCosts *
     }
     TRY(run_recorded(&self, arena, error));
     describe_devices(result, arena, costs);
-    TRY(find_fullest(result, arena, costs, error));
     for (int32_t s = 0; options->collectives && s < costs->ranks->stage_count; s++)
         TRY(collective_report(options->collectives, arena, &costs->stages[s], s, error));
     if (options->collectives) TRY(report_transfers(options->collectives, arena, costs, result, error));
     *simulation = result;
     return arena->failed ? am_fail_memory(error, 0) : AM_OK;
+}
+
+AmStatus simulate_costs(Simulation **simulation, Arena *arena, const PlanCosts *costs,
+                        const SimulationOptions *options, AmError *error) {
+    TRY(simulate_step(simulation, arena, costs, options, error));
+    return find_fullest(*simulation, arena, costs, error);
 }
 
 /* Gives each device the memory of its own rank: others of its stage can need less or more. */
@@ -504,6 +510,28 @@ static AmStatus use_rank_memory(Simulation *simulation, Arena *arena, const Plan
         simulation->devices[d].is_even = false; /* for JAX it is not that of describe_devices() */
     }
     return find_fullest(simulation, arena, costs, error);
+}
+
+AmStatus simulate_costs_by_rank(Simulation **simulation, Arena *arena, const PlanCosts *costs,
+                                const SimulationOptions *options, AmError *error) {
+    TRY(simulate_step(simulation, arena, costs, options, error));
+    return use_rank_memory(*simulation, arena, costs, error);
+}
+
+/* Returns whether a plan that fits by the first rank of every stage may not fit by another one, which the
+ * memory of all ranks shows within a second. */
+static bool may_exceed(const Simulation *simulation, const PlanCosts *costs) {
+    const double near = 0.95; /* of the limit; other ranks needed up to 4 % more than the first one */
+    const int64_t most = 50000;
+    const PlanRanks *ranks = costs->ranks;
+    bool is_near = simulation->fit.needed_fraction >= near * simulation->memory_fraction;
+    if (!simulation->fit.fits || !is_near) return false;
+    if ((int64_t)ranks->rank_count * ranks->context->rules->count > most) return false;
+    for (int32_t d = 0; d < simulation->device_count; d++) {
+        const SimulatedDevice *device = &simulation->devices[d];
+        if (!device->is_even && mesh_has_equal_shares(&ranks->plan->stages[device->stage].mesh)) return true;
+    }
+    return false;
 }
 
 AmStatus simulate_ranks(Simulation **simulation, Arena *arena, const PlanRanks *ranks, const Cluster *cluster,
@@ -520,9 +548,12 @@ AmStatus simulate_ranks(Simulation **simulation, Arena *arena, const PlanRanks *
         return AM_OK;
     }
     TRY(plan_costs_price(costs, error));
-    TRY(simulate_costs(simulation, arena, costs, options, error));
-    if (!options->with_details) return AM_OK;
-    TRY(use_rank_memory(*simulation, arena, costs, error));
+    if (!options->with_details) {
+        TRY(simulate_costs(simulation, arena, costs, options, error));
+        bool is_by_rank = may_exceed(*simulation, costs);
+        return is_by_rank ? use_rank_memory(*simulation, arena, costs, error) : AM_OK;
+    }
+    TRY(simulate_costs_by_rank(simulation, arena, costs, options, error));
     return memory_find_peak(&(*simulation)->peak, plan_costs_program(costs, (*simulation)->fullest), error);
 }
 

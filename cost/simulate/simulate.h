@@ -116,7 +116,12 @@ const Program *plan_costs_program(const PlanCosts *costs, int32_t rank);
 AmStatus simulate_costs(Simulation **simulation, Arena *arena, const PlanCosts *costs,
                         const SimulationOptions *options, AmError *error);
 
-/* Lowers, prices and simulates a plan. All memory is the arena's. */
+/* The same, with the memory of each rank (rank_memory.h) in place of that of the first one of its stage. */
+AmStatus simulate_costs_by_rank(Simulation **simulation, Arena *arena, const PlanCosts *costs,
+                                const SimulationOptions *options, AmError *error);
+
+/* Lowers, prices and simulates a plan. All memory is the arena's. Without details a device has the memory of
+ * the first rank of its stage, unless that leaves little room and the shards differ. */
 AmStatus simulate_plan(Simulation **simulation, Arena *arena, const PlanContext *context, const Plan *plan,
                        const Cluster *cluster, const SimulationOptions *options, AmError *error);
 

@@ -39,6 +39,7 @@ typedef struct Explainer {
         int32_t count;
     } places; /* of cuts */
     double memory_fraction;
+    bool is_report;         /* the memory of all ranks is found, which takes up to 20 s in large modules */
     const StopSignal *stop; /* or NULL; ends the listing and the simulation of changes */
     PlanRanks ranks;
     PlanCosts *costs;

@@ -121,7 +121,9 @@ static AmStatus describe_plan(Explainer *self) {
                           self->error));
     TRY(plan_costs_lower(&self->costs, self->arena, &self->ranks, self->cluster, self->error));
     TRY(plan_costs_price(self->costs, self->error));
-    TRY(simulate_costs(&self->simulation, self->arena, self->costs, &options, self->error));
+    if (self->is_report)
+        TRY(simulate_costs_by_rank(&self->simulation, self->arena, self->costs, &options, self->error));
+    else TRY(simulate_costs(&self->simulation, self->arena, self->costs, &options, self->error));
     *self->result = (Explanation){.plan.step_seconds = self->simulation->step_seconds,
                                   .plan.peak_bytes = self->simulation->fit.needed_bytes,
                                   .plan.fits_host = self->simulation->host.fits,
@@ -169,6 +171,7 @@ AmStatus explain_plan(Explanation **explanation, Arena *arena, PlanContext *cont
                       .options = options,
                       .stop = options->stop,
                       .memory_fraction = CLUSTER_DEFAULT_MEMORY_FRACTION,
+                      .is_report = true,
                       .result = ARENA_ARRAY(arena, Explanation, 1),
                       .error = error ? error : &failure};
     if (!self.result) return am_fail_memory(error, (int64_t)sizeof *self.result);

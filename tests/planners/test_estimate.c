@@ -14,6 +14,7 @@
 #include "lowering/spmd/lower.h"
 #include "lowering/spmd/reshard_path.h"
 #include "planners/baselines/baseline.h"
+#include "planners/explain/explain_plan.h"
 #include "planners/single_stage/estimate.h"
 #include "planners/single_stage/screen.h"
 #include "planners/single_stage/searchers.h"
@@ -287,6 +288,41 @@ static void test_details_have_the_need_of_each_rank(void **state) {
     problem_case_close(&self);
 }
 
+/* A later rank that needs more than the first one decides the fit of a candidate and the fullest device of a
+ * report. */
+static void test_fullest_rank_is_not_the_first(void **state) {
+    (void)state;
+    ProblemCase self;
+    PlanStage stage;
+    Simulation *simulation;
+    Explanation *explanation;
+    AxisPlan axis_plan = {0};
+    AmError error = {0};
+    problem_case_open(&self, "mlp_tiny", "nominal:5", "data=5", 1); /* a batch of 16: 4, 3, 3, 3 and 3 */
+    assert_true(baseline_batch(self.problem, 0, &axis_plan));
+    problem_stage(self.problem, &axis_plan, &self.arena, &stage);
+    const Plan plan = {.stages = &stage, .stage_count = 1, .micro_batches = 1, .device_count = 5};
+    SimulationOptions options = {.memory_fraction = 0.9, .with_details = true};
+    assert_int_equal(
+        simulate_plan(&simulation, &self.arena, self.context, &plan, self.cluster, &options, &error), AM_OK);
+    const MemoryFit fit = simulation->fit;
+    int64_t first = simulation->devices[0].needed_bytes;
+    assert_true(simulation->fullest > 0 && fit.needed_bytes > first);
+    options = (SimulationOptions){.memory_fraction = 0.5 * (double)(fit.needed_bytes + first) /
+                                                     (double)simulation->devices[0].memory_bytes};
+    assert_int_equal(
+        simulate_plan(&simulation, &self.arena, self.context, &plan, self.cluster, &options, &error), AM_OK);
+    assert_int_equal(simulation->fit.needed_bytes, fit.needed_bytes);
+    assert_false(simulation->fit.fits);
+    const ExplainOptions without_changes = {.without_changes = true};
+    assert_int_equal(explain_plan(&explanation, &self.arena, self.context, &plan, NULL, self.cluster,
+                                  &without_changes, &error),
+                     AM_OK);
+    assert_int_equal(explanation->stages.of[0].fullest.needed_bytes, fit.needed_bytes);
+    assert_true(explanation->stages.of[0].fullest.rank > 0);
+    problem_case_close(&self);
+}
+
 /* Returns how many devices have another memory in the plan than rank_memory() finds. */
 static int32_t count_differences(ProblemCase *self, const Cluster *cluster, const Plan *plan) {
     int32_t differ = 0;
@@ -400,6 +436,7 @@ int main(void) {
                                        cmocka_unit_test(test_screening_ends),
                                        cmocka_unit_test(test_ranks_end),
                                        cmocka_unit_test(test_details_have_the_need_of_each_rank),
+                                       cmocka_unit_test(test_fullest_rank_is_not_the_first),
                                        cmocka_unit_test(test_ranks_have_the_memory_of_a_simulation),
                                        cmocka_unit_test(test_axes_keep_their_order)};
     return cmocka_run_group_tests(tests, NULL, NULL);
