@@ -62,18 +62,22 @@ static void measure(const Shape *shape, int rounds, double rates[2]) {
     float *left = allocate(4 * rows * depth), *right = allocate(4 * depth * columns);
     float *out = allocate(4 * rows * columns);
     ProductPlan plan;
-    bool by_tiles = product_plan(
-        &plan, tile_kind(),
-        (ProductSide){DTYPE_F32, shape->left_transposed ? 1 : depth, shape->left_transposed ? rows : 1},
-        (ProductSide){DTYPE_F32, shape->right_transposed ? depth : 1, shape->right_transposed ? 1 : columns},
-        rows, columns, depth, columns);
+    const ProductForm form = {
+        .left = {DTYPE_F32, shape->left_transposed ? 1 : depth, shape->left_transposed ? rows : 1},
+        .right = {DTYPE_F32, shape->right_transposed ? depth : 1, shape->right_transposed ? 1 : columns},
+        .rows = rows,
+        .columns = columns,
+        .depth = depth,
+        .out_stride = columns};
+    const Product product = {.out = out, .left = left, .right = right, .rows = rows, .columns = columns};
+    bool by_tiles = product_plan(&plan, tile_kind(), &form);
     void *scratch = allocate(by_tiles ? plan.scratch_bytes : 1);
     int64_t repeats = 1 + (int64_t)(1e8 / flops);
     for (int r = 0; r < rounds; r++)
         for (int k = 0; k < (by_tiles ? 2 : 1); k++) {
             double begin = processor_seconds();
             for (int64_t n = 0; n < repeats; n++)
-                if (k == 1) product_run(&plan, out, left, right, rows, columns, scratch);
+                if (k == 1) product_run(&plan, &product, scratch);
                 else
                     cblas_sgemm(CblasRowMajor, shape->left_transposed ? CblasTrans : CblasNoTrans,
                                 shape->right_transposed ? CblasTrans : CblasNoTrans, shape->rows,

@@ -103,12 +103,13 @@ static void multiply_matrices(const DotKernel *kernel, const Matrices *of, void 
 }
 
 static void multiply_tiles(const DotKernel *kernel, const Matrices *of, void *scratch) {
-    float *out = (float *)of->arrays[DOT_RESULT];
-    const char *left = of->arrays[DOT_LEFT], *right = of->arrays[DOT_RIGHT];
-    if (of->addend)
-        product_run_added(&kernel->product, out, (const float *)of->addend, left, right, of->rows,
-                          of->columns, scratch);
-    else product_run(&kernel->product, out, left, right, of->rows, of->columns, scratch);
+    const Product product = {.out = (float *)of->arrays[DOT_RESULT],
+                             .addend = (const float *)of->addend,
+                             .left = of->arrays[DOT_LEFT],
+                             .right = of->arrays[DOT_RIGHT],
+                             .rows = of->rows,
+                             .columns = of->columns};
+    product_run(&kernel->product, &product, scratch);
 }
 
 /* Units go product by product, blocks of columns inside of blocks of rows. */
@@ -263,10 +264,14 @@ static void plan_units(DotKernel *kernel, const KernelDevice *device) {
 
 static bool plan_tiles(DotKernel *kernel, Dtype left, Dtype right) {
     const DotPlan *plan = &kernel->plan;
-    return product_plan(&kernel->product, tile_kind(),
-                        (ProductSide){left, plan->row.strides[DOT_LEFT], plan->depth.strides[DOT_LEFT]},
-                        (ProductSide){right, plan->column.strides[DOT_RIGHT], plan->depth.strides[DOT_RIGHT]},
-                        plan->row.size, plan->column.size, plan->depth.size, plan->row.strides[DOT_RESULT]);
+    const ProductForm form = {
+        .left = {left, plan->row.strides[DOT_LEFT], plan->depth.strides[DOT_LEFT]},
+        .right = {right, plan->column.strides[DOT_RIGHT], plan->depth.strides[DOT_RIGHT]},
+        .rows = plan->row.size,
+        .columns = plan->column.size,
+        .depth = plan->depth.size,
+        .out_stride = plan->row.strides[DOT_RESULT]};
+    return product_plan(&kernel->product, tile_kind(), &form);
 }
 
 /* Products by tiles, where those are better, read operands in their own types; small ones f32 alone. */

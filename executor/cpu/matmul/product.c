@@ -78,8 +78,9 @@ static inline void copy_group(float *to, const float *from, int64_t group) {
 
 /* Rows that lie side by side: [group][depth][row of the group], some depths of all groups after others. */
 static void pack_rows_across(const ProductPlan *plan, float *to, const char *from, int64_t rows,
-                             int64_t depth, int64_t group, float *buffer) {
+                             int64_t depth, float *buffer) {
     int64_t step = plan->left.depth_stride * dtype_bytes(plan->left.type);
+    int64_t group = plan->tile->rows[plan->vectors];
     const float *lines[TOGETHER];
     for (int64_t first = 0; first < depth; first += TOGETHER) {
         int64_t count = smaller_integer(TOGETHER, depth - first);
@@ -107,7 +108,7 @@ static Rows rows_of(const ProductPlan *plan, const char *from, int64_t count, in
         pack_rows_along(plan, packed, from, count, depth);
         return (Rows){packed, group * depth, depth, 1, count};
     }
-    pack_rows_across(plan, packed, from, count, depth, group, (float *)(scratch + plan->line_at));
+    pack_rows_across(plan, packed, from, count, depth, (float *)(scratch + plan->line_at));
     return (Rows){packed, group * depth, 1, group, count};
 }
 
@@ -127,8 +128,9 @@ static void pack_columns_across(const ProductPlan *plan, float *to, const char *
 
 /* Columns along the depth: as many as a vector has, widened where they must be, and transposed. */
 static void pack_columns_along(const ProductPlan *plan, float *to, const char *from, int64_t columns,
-                               int64_t depth, int64_t width, float *buffer) {
+                               int64_t depth, float *buffer) {
     int64_t step = plan->right.stride * dtype_bytes(plan->right.type), edge = plan->tile->width;
+    int64_t width = plan->vectors * edge;
     for (int64_t j = 0; j < multiple_above(columns, width); j += edge) {
         int64_t count = smaller_integer(edge, columns - j);
         float *place = to + j / width * width * depth + j % width;
@@ -153,7 +155,7 @@ static Panels panels_of(const ProductPlan *plan, const char *from, int64_t count
         return (Panels){(const float *)from, width, plan->right.depth_stride, count};
     float *packed = (float *)(scratch + plan->columns_at), *line = (float *)(scratch + plan->line_at);
     if (plan->right.stride == 1) pack_columns_across(plan, packed, from, count, depth, width);
-    else pack_columns_along(plan, packed, from, count, depth, width, line);
+    else pack_columns_along(plan, packed, from, count, depth, line);
     return (Panels){packed, width * depth, width, count};
 }
 
@@ -195,38 +197,40 @@ static void multiply_block(const ProductPlan *plan, const Target *to, const Rows
     }
 }
 
-static void multiply_small(const ProductPlan *plan, float *out, const float *left, const float *right,
-                           int64_t rows, int64_t columns, float *scratch) {
-    const TileProduct product = {.left = left,
-                                 .right = right,
-                                 .left_row = plan->left.stride,
-                                 .left_depth = plan->left.depth_stride,
-                                 .right_column = plan->right.stride,
-                                 .right_depth = plan->right.depth_stride,
-                                 .out = out,
-                                 .out_row = plan->out_stride,
-                                 .rows = rows,
-                                 .columns = columns,
-                                 .depth = plan->depth,
-                                 .scratch = scratch};
-    plan->tile->multiply(&product);
+static void run_small(const ProductPlan *plan, const Product *product, float *scratch) {
+    const TileProduct small = {.left = product->left,
+                               .right = product->right,
+                               .left_row = plan->left.stride,
+                               .left_depth = plan->left.depth_stride,
+                               .right_column = plan->right.stride,
+                               .right_depth = plan->right.depth_stride,
+                               .out = product->out,
+                               .out_row = plan->out_stride,
+                               .rows = product->rows,
+                               .columns = product->columns,
+                               .depth = plan->depth,
+                               .scratch = scratch};
+    plan->tile->multiply(&small);
 }
 
 /* Returns the destination of the block from row `i` and column `j` on, the depth from `k` on. For a product
  * that is added to an array, incomplete sums go to `partial`, whose rows are column_block apart. */
-static Target target_of(const ProductPlan *plan, float *out, const float *addend, float *partial, int64_t i,
-                        int64_t j, int64_t k) {
+static Target target_of(const ProductPlan *plan, const Product *product, float *partial, int64_t i, int64_t j,
+                        int64_t k) {
     int64_t at = i * plan->out_stride + j;
-    if (!addend) return (Target){.out = out + at, .step = plan->out_stride, .accumulate = k > 0};
+    float *out = product->out + at;
+    if (!product->addend) return (Target){.out = out, .step = plan->out_stride, .accumulate = k > 0};
     bool is_last = k + plan->depth_block >= plan->depth;
     partial += i * plan->column_block;
     if (!is_last) return (Target){.out = partial, .step = plan->column_block, .accumulate = k > 0};
-    return (Target){
-        .out = out + at, .step = plan->out_stride, .addend = addend + at, .earlier = k > 0 ? partial : NULL};
+    return (Target){.out = out,
+                    .step = plan->out_stride,
+                    .addend = product->addend + at,
+                    .earlier = k > 0 ? partial : NULL};
 }
 
-static void run_rows(const ProductPlan *plan, float *out, const float *addend, const void *left,
-                     const void *right, int64_t rows, int64_t columns, char *scratch) {
+static void run_blocks(const ProductPlan *plan, const Product *product, char *scratch) {
+    int64_t rows = product->rows, columns = product->columns;
     int64_t group = plan->tile->rows[plan->vectors], width = plan->vectors * plan->tile->width;
     int64_t groups = (rows + group - 1) / group;
     float *partial = (float *)(scratch + plan->partial_at);
@@ -235,43 +239,46 @@ static void run_rows(const ProductPlan *plan, float *out, const float *addend, c
             int64_t depth = smaller_integer(plan->depth_block, plan->depth - k);
             int64_t at = j * plan->right.stride + k * plan->right.depth_stride;
             Panels panels =
-                panels_of(plan, element_at(right, plan->right.type, at),
+                panels_of(plan, element_at(product->right, plan->right.type, at),
                           smaller_integer(plan->column_block, columns - j), depth, groups, scratch);
             for (int64_t i = 0; i < rows; i += plan->row_block) {
                 at = i * plan->left.stride + k * plan->left.depth_stride;
-                Rows block = rows_of(plan, element_at(left, plan->left.type, at),
+                Rows block = rows_of(plan, element_at(product->left, plan->left.type, at),
                                      smaller_integer(plan->row_block, rows - i), depth,
                                      (panels.count + width - 1) / width, scratch);
-                Target to = target_of(plan, out, addend, partial, i, j, k);
+                Target to = target_of(plan, product, partial, i, j, k);
                 multiply_block(plan, &to, &block, &panels, depth);
             }
         }
 }
 
-void product_run(const ProductPlan *plan, float *out, const void *left, const void *right, int64_t rows,
-                 int64_t columns, void *scratch) {
-    if (plan->is_small) multiply_small(plan, out, left, right, rows, columns, scratch);
-    else run_rows(plan, out, NULL, left, right, rows, columns, scratch);
+void product_run(const ProductPlan *plan, const Product *product, void *scratch) {
+    if (plan->is_small) {
+        run_small(plan, product, scratch);
+        return;
+    }
+    int64_t stretch = product->addend ? plan->partial_rows : product->rows;
+    for (int64_t i = 0; i < product->rows; i += stretch) {
+        Product part = *product;
+        part.out += i * plan->out_stride;
+        if (part.addend) part.addend += i * plan->out_stride;
+        part.left = element_at(product->left, plan->left.type, i * plan->left.stride);
+        part.rows = smaller_integer(stretch, product->rows - i);
+        run_blocks(plan, &part, scratch);
+    }
 }
 
-void product_run_added(const ProductPlan *plan, float *out, const float *addend, const void *left,
-                       const void *right, int64_t rows, int64_t columns, void *scratch) {
-    for (int64_t i = 0; i < rows; i += plan->partial_rows)
-        run_rows(plan, out + i * plan->out_stride, addend + i * plan->out_stride,
-                 element_at(left, plan->left.type, i * plan->left.stride), right,
-                 smaller_integer(plan->partial_rows, rows - i), columns, scratch);
-}
-
-bool product_plan(ProductPlan *plan, const TileKind *tile, ProductSide left, ProductSide right, int64_t rows,
-                  int64_t columns, int64_t depth, int64_t out_stride) {
+bool product_plan(ProductPlan *plan, const TileKind *tile, const ProductForm *form) {
+    const ProductSide left = form->left, right = form->right;
+    const int64_t rows = form->rows, columns = form->columns, depth = form->depth;
     if ((left.type != DTYPE_F32 && !dtype_is_16bit_float(left.type)) ||
         (right.type != DTYPE_F32 && !dtype_is_16bit_float(right.type)))
         return false;
     if ((left.stride != 1 && left.depth_stride != 1) || (right.stride != 1 && right.depth_stride != 1))
         return false;
     int64_t vectors = (columns + tile->width - 1) / tile->width;
-    *plan =
-        (ProductPlan){.left = left, .right = right, .depth = depth, .out_stride = out_stride, .tile = tile};
+    *plan = (ProductPlan){
+        .left = left, .right = right, .depth = depth, .out_stride = form->out_stride, .tile = tile};
     bool is_narrow_shape = vectors < LEAST_VECTORS || rows < LEAST_ROWS;
     bool is_small = (double)rows * (double)columns * (double)depth < small_work && depth <= SMALL_DEPTH;
     if (is_narrow_shape && is_small && left.type == DTYPE_F32 && right.type == DTYPE_F32) {

@@ -20,6 +20,21 @@ typedef struct ProductSide {
     int64_t stride, depth_stride;
 } ProductSide;
 
+/* The form of a product: its operands, its greatest sizes, and the elements from one row of the result to the
+ * next. */
+typedef struct ProductForm {
+    ProductSide left, right;
+    int64_t rows, columns, depth, out_stride;
+} ProductForm;
+
+/* One product of a planned form. */
+typedef struct Product {
+    float *out;
+    const float *addend; /* added to the product, in the layout of the result, or the result; NULL: none */
+    const void *left, *right;
+    int64_t rows, columns;
+} Product;
+
 typedef struct ProductPlan {
     ProductSide left, right;
     int64_t depth, out_stride; /* elements from one row of the result to the next */
@@ -33,20 +48,15 @@ typedef struct ProductPlan {
     bool is_small;         /* computed in place, strip by strip of columns; the fields above are unused */
 } ProductPlan;
 
-/* Plans products by this kind of tile, of at most so many rows and columns. False: another way is better, as
- * the processor's vectors are short, a product of few rows or columns is large, or the types are others. */
-bool product_plan(ProductPlan *plan, const TileKind *tile, ProductSide left, ProductSide right, int64_t rows,
-                  int64_t columns, int64_t depth, int64_t out_stride);
+/* Plans products of a form by this kind of tile. False: another way is better, as the processor's vectors are
+ * short, a product of few rows or columns is large, or the types are others. */
+bool product_plan(ProductPlan *plan, const TileKind *tile, const ProductForm *form);
 
 /* Plans that products of at most so many rows are added to an array: more scratch. Not of a small plan. */
 void product_plan_addend(ProductPlan *plan, int64_t rows);
 
-/* Runs one product; `scratch` has plan->scratch_bytes. */
-void product_run(const ProductPlan *plan, float *out, const void *left, const void *right, int64_t rows,
-                 int64_t columns, void *scratch);
-/* Computes out = addend + product, rounded as by two steps; the addend has the layout of the result, or is
- * it. After product_plan_addend(). `scratch` has plan->scratch_bytes. */
-void product_run_added(const ProductPlan *plan, float *out, const float *addend, const void *left,
-                       const void *right, int64_t rows, int64_t columns, void *scratch);
+/* Runs one product; `scratch` has plan->scratch_bytes. The sum with an addend is rounded as by two steps, and
+ * needs product_plan_addend() before. */
+void product_run(const ProductPlan *plan, const Product *product, void *scratch);
 
 #endif

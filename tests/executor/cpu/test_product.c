@@ -36,10 +36,9 @@ static void *operand(ProductSide side, int64_t elements, bool whole) {
     return memory;
 }
 
-static void run(const ProductPlan *plan, float *out, const void *left, const void *right, int64_t rows,
-                int64_t columns) {
+static void run(const ProductPlan *plan, Product product) {
     void *scratch = malloc((size_t)plan->scratch_bytes);
-    product_run(plan, out, left, right, rows, columns, scratch);
+    product_run(plan, &product, scratch);
     free(scratch);
 }
 
@@ -49,11 +48,12 @@ static void check(const TileKind *tile, Dtype type, int32_t layout, int64_t rows
     ProductSide left = side_of(type, layout & 1, rows, depth);
     ProductSide right = side_of(layout & 4 ? DTYPE_F32 : type, layout & 2, columns, depth);
     int64_t step = columns + AROUND;
-    if (!product_plan(&plan, tile, left, right, rows, columns, depth, step)) return;
+    const ProductForm form = {left, right, rows, columns, depth, step};
+    if (!product_plan(&plan, tile, &form)) return;
     void *x = operand(left, rows * depth, true), *y = operand(right, columns * depth, true);
     float *out = malloc(sizeof(float) * (size_t)(rows * step));
     for (int64_t k = 0; k < rows * step; k++) out[k] = NAN;
-    run(&plan, out, x, y, rows, columns);
+    run(&plan, (Product){.out = out, .left = x, .right = y, .rows = rows, .columns = columns});
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < step; j++) {
             float sum = 0;
@@ -97,15 +97,19 @@ static void check_pieces_of(const TileKind *tile, int64_t columns, int64_t piece
         ProductPlan plan;
         ProductSide left = side_of(DTYPE_F32, layout & 1, ROWS, DEPTH);
         ProductSide right = side_of(DTYPE_F32, layout & 2, columns, DEPTH);
-        if (!product_plan(&plan, tile, left, right, ROWS, columns, DEPTH, columns)) continue;
+        const ProductForm form = {left, right, ROWS, columns, DEPTH, columns};
+        if (!product_plan(&plan, tile, &form)) continue;
         float *x = operand(left, ROWS * DEPTH, false), *y = operand(right, columns * DEPTH, false);
         size_t bytes = sizeof(float) * ROWS * (size_t)columns;
         float *whole = malloc(bytes), *pieces = malloc(bytes);
-        run(&plan, whole, x, y, ROWS, columns);
+        run(&plan, (Product){.out = whole, .left = x, .right = y, .rows = ROWS, .columns = columns});
         for (int64_t i = 0; i < ROWS; i += 37)
             for (int64_t j = 0; j < columns; j += piece)
-                run(&plan, pieces + i * columns + j, x + element(left, i, 0), y + element(right, j, 0),
-                    i + 37 < ROWS ? 37 : ROWS - i, j + piece < columns ? piece : columns - j);
+                run(&plan, (Product){.out = pieces + i * columns + j,
+                                     .left = x + element(left, i, 0),
+                                     .right = y + element(right, j, 0),
+                                     .rows = i + 37 < ROWS ? 37 : ROWS - i,
+                                     .columns = j + piece < columns ? piece : columns - j});
         assert_memory_equal(whole, pieces, bytes);
         free(x);
         free(y);
@@ -131,7 +135,8 @@ static void check_added(const TileKind *tile, Dtype type, int32_t layout, int64_
     ProductSide left = side_of(type, layout & 1, rows, depth),
                 right = side_of(type, layout & 2, columns, depth);
     int64_t step = columns + AROUND, elements = rows * step;
-    if (!product_plan(&plan, tile, left, right, rows, columns, depth, step) || plan.is_small) return;
+    const ProductForm form = {left, right, rows, columns, depth, step};
+    if (!product_plan(&plan, tile, &form) || plan.is_small) return;
     product_plan_addend(&plan, rows);
     void *x = operand(left, rows * depth, false), *y = operand(right, columns * depth, false);
     void *scratch = malloc((size_t)plan.scratch_bytes);
@@ -139,9 +144,13 @@ static void check_added(const TileKind *tile, Dtype type, int32_t layout, int64_
     for (int32_t a = 0; a < 4; a++) arrays[a] = malloc(sizeof(float) * (size_t)elements);
     for (int64_t k = 0; k < elements; k++)
         arrays[1][k] = arrays[3][k] = number_at(k * 3, false), arrays[0][k] = arrays[2][k] = 0;
-    product_run(&plan, arrays[0], x, y, rows, columns, scratch);
-    product_run_added(&plan, arrays[2], arrays[1], x, y, rows, columns, scratch);
-    product_run_added(&plan, arrays[3], arrays[3], x, y, rows, columns, scratch);
+    Product product = {.out = arrays[0], .left = x, .right = y, .rows = rows, .columns = columns};
+    product_run(&plan, &product, scratch);
+    for (int32_t a = 2; a < 4; a++) {
+        product.out = arrays[a];
+        product.addend = arrays[a == 2 ? 1 : 3];
+        product_run(&plan, &product, scratch);
+    }
     for (int64_t i = 0; i < elements; i++) {
         bool is_around = i % step >= columns;
         float sum = arrays[1][i] + arrays[0][i];
@@ -197,7 +206,8 @@ static void check_small(const TileKind *tile) {
             ProductSide left = side_of(DTYPE_F32, layout & 1, 9, 7);
             ProductSide right = side_of(DTYPE_F32, layout & 2, columns, 7);
             bool is_narrow = columns <= TILE_STRIP * tile->width;
-            assert_true(product_plan(&plan, tile, left, right, 9, columns, 7, columns) || !is_narrow);
+            const ProductForm form = {left, right, 9, columns, 7, columns};
+            assert_true(product_plan(&plan, tile, &form) || !is_narrow);
             if (is_narrow) assert_true(plan.is_small);
             check(tile, DTYPE_F32, layout, 9, columns, 7);
         }
