@@ -210,17 +210,18 @@ IrShape lower_f32_shape(const IrShape *shape) {
     return f32;
 }
 
-AmStatus lower_convert(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t value,
-                       int32_t *converted, AmError *error) {
+AmStatus lower_convert(Lowering *self, LoweredResult result, int32_t value, int32_t *converted,
+                       AmError *error) {
     static const IrAttributes none;
     int32_t *operand = ARENA_ARRAY(self->arena, int32_t, 1);
     if (!operand) return am_fail_memory(error, (int64_t)sizeof *operand);
     *operand = value;
-    *converted = lower_add_value(self, i, leaf, global, self->program->values[value].state);
+    *converted =
+        lower_add_value(self, result.i, result.leaf, result.global, self->program->values[value].state);
     ProgramInstruction *instruction = lower_add_instruction(self);
     instruction->kind = PROGRAM_COMPUTE;
     instruction->opcode = IR_CONVERT;
-    instruction->origin = i;
+    instruction->origin = result.i;
     instruction->operand_count = instruction->result_count = 1;
     instruction->operands = operand;
     instruction->first_result = *converted;
@@ -238,8 +239,8 @@ static AmStatus convert_operands_to_f32(Lowering *self, const IrInstruction *sou
         if (self->states[operands[k]].leaf == LOWERED_F32_SUM) continue;
         const IrInstruction *operand = &self->module->instructions[source->operands[k]];
         IrShape f32 = lower_f32_shape(&operand->shape);
-        TRY(lower_convert(self, self->program->values[operands[k]].origin, LOWERED_HELPER, &f32, operands[k],
-                          &operands[k], error));
+        const LoweredResult converted = {self->program->values[operands[k]].origin, LOWERED_HELPER, &f32};
+        TRY(lower_convert(self, converted, operands[k], &operands[k], error));
     }
     return AM_OK;
 }
@@ -366,7 +367,7 @@ static AmStatus require_value(Lowering *self, int32_t i, int32_t leaf, SbpState 
         return am_fail(error, AM_ERROR_INFEASIBLE, self->module->source,
                        "lowering %s: its stage has no copy of the value from which it can be resharded",
                        self->module->instructions[i].name);
-    return reshard_value(self, i, leaf, shape, from, state, value, error);
+    return reshard_value(self, (LoweredResult){i, leaf, shape}, from, state, value, error);
 }
 
 AmStatus lower_operand_in_state(Lowering *self, int32_t i, int32_t leaf, SbpState state, int32_t *value,
@@ -413,10 +414,11 @@ static AmStatus finish_f32_sum(Lowering *self, int32_t i, int32_t value, SbpStat
     bool is_part = sbp_has_partial(state); /* which is not rounded */
     if (!is_part) rounded = rounding_state(self, shape, state, replicated);
     IrShape f32 = lower_f32_shape(shape);
-    TRY(reshard_value(self, i, LOWERED_F32_SUM, &f32, value, rounded, &value, error));
+    const LoweredResult sum = {i, LOWERED_F32_SUM, &f32}, result = {i, 0, shape};
+    TRY(reshard_value(self, sum, value, rounded, &value, error));
     if (is_part) return AM_OK;
-    TRY(lower_convert(self, i, 0, shape, value, &value, error));
-    return reshard_value(self, i, 0, shape, value, state, &value, error);
+    TRY(lower_convert(self, result, value, &value, error));
+    return reshard_value(self, result, value, state, &value, error);
 }
 
 AmStatus lower_finish_partial(Lowering *self, int32_t i, int32_t leaf, int32_t value, AmError *error) {
@@ -437,7 +439,7 @@ AmStatus lower_finish_partial(Lowering *self, int32_t i, int32_t leaf, int32_t v
         if (!sbp_is_partial(state.axis[axis])) sbp_take(&state, stored, axis);
     const IrShape *shape = rules_leaf(&self->module->instructions[i].shape, leaf);
     if (self->states[value].leaf == LOWERED_F32_SUM) return finish_f32_sum(self, i, value, state, error);
-    return reshard_value(self, i, leaf, shape, value, state, &value, error);
+    return reshard_value(self, (LoweredResult){i, leaf, shape}, value, state, &value, error);
 }
 
 /* Reshards a pinned result where it is computed; its users find it in its stored state only. */

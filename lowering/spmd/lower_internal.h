@@ -102,6 +102,12 @@ AmStatus lower_value_defined(Lowering *self, int32_t i, AmError *error);
 AmStatus lower_flush_transfers(Lowering *self, int32_t i, AmError *error);
 AmStatus lower_transfers(Lowering *self, AmError *error);
 
+/* A result of an instruction, in no state yet. */
+typedef struct LoweredResult {
+    int32_t i, leaf;       /* instruction; leaf of its result, or LOWERED_* */
+    const IrShape *global; /* global shape */
+} LoweredResult;
+
 /* Adds a value that holds (instruction, leaf) in `state`, produced by the next
  * instruction to be added. `global` is the global shape. */
 int32_t lower_add_value(Lowering *self, int32_t instruction, int32_t leaf, const IrShape *global,
@@ -110,9 +116,9 @@ ProgramInstruction *lower_add_instruction(Lowering *self);
 
 /* Returns the shape in f32. */
 IrShape lower_f32_shape(const IrShape *shape);
-/* Converts `value` of instruction i in the type of `global`; it becomes `leaf` of i. */
-AmStatus lower_convert(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t value,
-                       int32_t *converted, AmError *error);
+/* Converts `value` to the type of `result`, in the same state; `*converted` becomes a value of `result`. */
+AmStatus lower_convert(Lowering *self, LoweredResult result, int32_t value, int32_t *converted,
+                       AmError *error);
 
 /* Finds the value of (instruction i, leaf) in the given state, resharded or made if need be. */
 AmStatus lower_operand_in_state(Lowering *self, int32_t i, int32_t leaf, SbpState state, int32_t *value,
@@ -171,17 +177,17 @@ AmStatus lower_fusion_region(Lowering *self, ProgramInstruction *instruction, Am
 /* Fuses and gives buffers to the regions of fusions of products, after transposes beside them are inside. */
 AmStatus lower_finish_fusion_regions(Program *program, AmError *error);
 
-/* Emits the collectives and slices from value `from` to `to`; every state on
- * the way is remembered. `global` is the global shape. */
-AmStatus reshard_value(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t from,
-                       SbpState to, int32_t *value, AmError *error);
+/* Emits the collectives and slices from value `from` of a result to state `to`; every state on the way is
+ * remembered. */
+AmStatus reshard_value(Lowering *self, LoweredResult result, int32_t from, SbpState to, int32_t *value,
+                       AmError *error);
 
 /* Returns the state from which `to` is made by making some axes partial, which moves nothing; `to` itself
  * where `from` has all its partial axes. All axes that split a dimension of it cut the same blocks, so that
  * there is a way to it. */
 SbpState reshard_before_partial(SbpState from, SbpState to);
 /* Makes that last step; its operators are of one kind. */
-AmStatus reshard_make_partial(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t from,
-                              SbpState to, int32_t *value, AmError *error);
+AmStatus reshard_make_partial(Lowering *self, LoweredResult result, int32_t from, SbpState to, int32_t *value,
+                              AmError *error);
 
 #endif

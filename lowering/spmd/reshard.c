@@ -123,59 +123,58 @@ static SbpState state_in_view(const Mesh *mesh, const BlockView *view, SbpState 
     return seen;
 }
 
-/* Adds an instruction on `operand` whose result is (i, leaf) in this state. */
-static ProgramInstruction *add_step(Lowering *self, int32_t i, int32_t leaf, const IrShape *global,
-                                    SbpState state, int32_t operand, int32_t *result) {
+/* Adds an instruction on `*value` that gives the result in this state, as the new `*value`. */
+static ProgramInstruction *add_step(Lowering *self, LoweredResult result, SbpState state, int32_t *value) {
     static const IrAttributes none;
     int32_t *operands = ARENA_ARRAY(self->arena, int32_t, 1);
-    *result = lower_add_value(self, i, leaf, global, state);
+    int32_t added = lower_add_value(self, result.i, result.leaf, result.global, state);
     ProgramInstruction *instruction = lower_add_instruction(self);
     if (!operands) return instruction; /* the arena has failed */
-    *operands = operand;
-    instruction->origin = i;
+    *operands = *value;
+    instruction->origin = result.i;
     instruction->operand_count = instruction->result_count = 1;
     instruction->operands = operands;
-    instruction->first_result = *result;
+    instruction->first_result = *value = added;
     instruction->attributes = &none;
     return instruction;
 }
 
-/* Adds a view of `operand` under another shape. */
-static void add_view(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, SbpState state,
-                     int32_t operand, int32_t *result) {
-    ProgramInstruction *view = add_step(self, i, leaf, global, state, operand, result);
+/* Adds a view of `*value` under the shape of `result`. */
+static void add_view(Lowering *self, LoweredResult result, SbpState state, int32_t *value) {
+    ProgramInstruction *view = add_step(self, result, state, value);
     view->kind = PROGRAM_VIEW;
     view->opcode = IR_RESHAPE;
 }
 
 /* Emits one step on a value; gives the value in the step's state. */
-static AmStatus emit_step(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, SbpState from,
-                          const ReshardStep *step, int32_t *value, AmError *error) {
-    ProgramInstruction *instruction = add_step(self, i, leaf, global, step->state, *value, value);
+static AmStatus emit_step(Lowering *self, LoweredResult result, SbpState from, const ReshardStep *step,
+                          int32_t *value, AmError *error) {
+    ProgramInstruction *instruction = add_step(self, result, step->state, value);
     if (self->arena->failed) return am_fail_memory(error, 0);
-    return step->kind < 0 ? emit_cut(self, instruction, global, from, step->state, error)
-                          : emit_collective(self, instruction, global, from, step, error);
+    return step->kind < 0 ? emit_cut(self, instruction, result.global, from, step->state, error)
+                          : emit_collective(self, instruction, result.global, from, step, error);
 }
 
 /* Emits one step on a value whose state before or after cuts in blocks: on a view of the value. */
-static AmStatus emit_step_in_blocks(Lowering *self, int32_t i, int32_t leaf, const IrShape *global,
-                                    SbpState from, const ReshardStep *step, int32_t *value, AmError *error) {
+static AmStatus emit_step_in_blocks(Lowering *self, LoweredResult result, SbpState from,
+                                    const ReshardStep *step, int32_t *value, AmError *error) {
     const Mesh *mesh = self->mesh;
     BlockView view;
     int64_t *dimensions = ARENA_ARRAY(self->arena, int64_t, IR_MAX_RANK);
     if (!dimensions) return am_fail_memory(error, IR_MAX_RANK);
-    if (!view_in_blocks(&view, dimensions, global, from, step->state))
+    if (!view_in_blocks(&view, dimensions, result.global, from, step->state))
         return am_fail(error, AM_ERROR_INPUT, self->module->source,
                        "lowering %s: cut in blocks, its %d dimensions may become more than %d",
-                       self->module->instructions[i].name, global->rank, IR_MAX_RANK);
+                       self->module->instructions[result.i].name, result.global->rank, IR_MAX_RANK);
+    const LoweredResult in_blocks = {result.i, LOWERED_IN_BLOCKS, &view.shape};
     SbpState before = state_in_view(mesh, &view, from);
     ReshardStep seen = *step;
     seen.state = state_in_view(mesh, &view, step->state);
     seen.dimension = view.place[step->dimension];
     seen.other = view.place[step->other];
-    add_view(self, i, LOWERED_IN_BLOCKS, &view.shape, before, *value, value);
-    TRY(emit_step(self, i, LOWERED_IN_BLOCKS, &view.shape, before, &seen, value, error));
-    add_view(self, i, leaf, global, step->state, *value, value);
+    add_view(self, in_blocks, before, value);
+    TRY(emit_step(self, in_blocks, before, &seen, value, error));
+    add_view(self, result, step->state, value);
     return self->arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }
 
@@ -202,39 +201,40 @@ static SbpState state_behind_sums(const Lowering *self, SbpState state, SbpState
     return state;
 }
 
-static AmStatus follow_path(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, SbpState state,
-                            SbpState before, int32_t *value, AmError *error) {
-    const ReshardPath *path = lower_memo_path(self->memo, self->arena, self->mesh, global, state, before);
+/* Emits the steps on `*value`, of a result in state `from`, to state `to`. */
+static AmStatus follow_path(Lowering *self, LoweredResult result, SbpState from, SbpState to, int32_t *value,
+                            AmError *error) {
+    const ReshardPath *path = lower_memo_path(self->memo, self->arena, self->mesh, result.global, from, to);
     if (!path)
         return am_fail(error, AM_ERROR_INTERNAL, self->module->source,
                        "lowering %s: cannot reshard its value, no steps lead to the state of its reader",
-                       self->module->instructions[i].name);
+                       self->module->instructions[result.i].name);
     for (int32_t k = 0; k < path->count; k++) {
         const ReshardStep *step = &path->steps[k];
         bool moves = step->kind != PROGRAM_ALL_REDUCE; /* an all_reduce works on any shard */
-        bool in_blocks = moves && (has_blocks(state) || has_blocks(step->state));
-        TRY(in_blocks ? emit_step_in_blocks(self, i, leaf, global, state, step, value, error)
-                      : emit_step(self, i, leaf, global, state, step, value, error));
-        state = step->state;
+        bool in_blocks = moves && (has_blocks(from) || has_blocks(step->state));
+        TRY(in_blocks ? emit_step_in_blocks(self, result, from, step, value, error)
+                      : emit_step(self, result, from, step, value, error));
+        from = step->state;
     }
     return AM_OK;
 }
 
-AmStatus reshard_value(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t from,
-                       SbpState to, int32_t *value, AmError *error) {
+AmStatus reshard_value(Lowering *self, LoweredResult result, int32_t from, SbpState to, int32_t *value,
+                       AmError *error) {
     *value = from;
     SbpState state = self->program->values[from].state, before = reshard_before_partial(state, to);
     SbpState summed = state_behind_sums(self, state, before);
-    bool is_f32 = dtype_is_16bit_float(global->type) && self->assignment->stage->reduces_in_f32;
+    bool is_f32 = dtype_is_16bit_float(result.global->type) && self->assignment->stage->reduces_in_f32;
     if (!sbp_equal(state, summed) && is_f32) { /* sums of 16-bit floats are made in f32 */
-        IrShape f32 = lower_f32_shape(global);
-        TRY(lower_convert(self, i, LOWERED_HELPER, &f32, *value, value, error));
-        TRY(follow_path(self, i, LOWERED_HELPER, &f32, state, summed, value, error));
-        TRY(lower_convert(self, i, leaf, global, *value, value, error));
+        IrShape f32 = lower_f32_shape(result.global);
+        const LoweredResult in_f32 = {result.i, LOWERED_HELPER, &f32};
+        TRY(lower_convert(self, in_f32, *value, value, error));
+        TRY(follow_path(self, in_f32, state, summed, value, error));
+        TRY(lower_convert(self, result, *value, value, error));
     } else if (!sbp_equal(state, summed)) {
-        TRY(follow_path(self, i, leaf, global, state, summed, value, error));
+        TRY(follow_path(self, result, state, summed, value, error));
     }
-    TRY(follow_path(self, i, leaf, global, summed, before, value, error));
-    return sbp_equal(before, to) ? AM_OK
-                                 : reshard_make_partial(self, i, leaf, global, *value, to, value, error);
+    TRY(follow_path(self, result, summed, before, value, error));
+    return sbp_equal(before, to) ? AM_OK : reshard_make_partial(self, result, *value, to, value, error);
 }

@@ -53,23 +53,18 @@ static int32_t add_constant(Lowering *self, int32_t i, Dtype type, const char *b
     return value;
 }
 
-/* The value that an operator of a reshard computes. */
-typedef struct ReshardResult {
-    int32_t leaf;
-    const IrShape *global;
-    SbpState state;
-} ReshardResult;
-
-static int32_t add_operator(Lowering *self, int32_t i, ReshardResult result, IrOpcode opcode,
-                            const int32_t *operands, int32_t count, const IrAttributes *attributes) {
+/* Adds an operator that computes the result in this state, and returns its value. */
+static int32_t add_operator(Lowering *self, LoweredResult result, SbpState state, IrOpcode opcode,
+                            const int32_t *operands, const IrAttributes *attributes) {
+    int32_t count = ir_opcode_arity(opcode);
     int32_t *kept = ARENA_ARRAY(self->arena, int32_t, count);
     if (!kept) return 0;
     memcpy(kept, operands, sizeof *kept * (size_t)count);
-    int32_t value = lower_add_value(self, i, result.leaf, result.global, result.state);
+    int32_t value = lower_add_value(self, result.i, result.leaf, result.global, state);
     ProgramInstruction *instruction = lower_add_instruction(self);
     instruction->kind = PROGRAM_COMPUTE;
     instruction->opcode = opcode;
-    instruction->origin = i;
+    instruction->origin = result.i;
     instruction->operand_count = count;
     instruction->operands = kept;
     instruction->result_count = 1;
@@ -78,8 +73,8 @@ static int32_t add_operator(Lowering *self, int32_t i, ReshardResult result, IrO
     return value;
 }
 
-/* Emits the value of a state whose `axes` (bits) split dimensions, padded to a shard without them. */
-static int32_t pad(Lowering *self, int32_t i, ReshardResult result, int32_t from, int32_t identity) {
+/* Emits the value `from`, padded to the shard of `padded`, whose axes split fewer dimensions. */
+static int32_t pad(Lowering *self, LoweredResult result, SbpState padded, int32_t from, int32_t identity) {
     const IrShape *global = result.global;
     const Mesh *mesh = self->mesh;
     SbpState before = self->program->values[from].state;
@@ -89,18 +84,18 @@ static int32_t pad(Lowering *self, int32_t i, ReshardResult result, int32_t from
     for (int32_t d = 0; d < global->rank; d++) {
         int64_t start, extent, padded_start, padded_extent;
         sbp_shard(mesh, before, self->device, d, global->dimensions[d], &start, &extent);
-        sbp_shard(mesh, result.state, self->device, d, global->dimensions[d], &padded_start, &padded_extent);
+        sbp_shard(mesh, padded, self->device, d, global->dimensions[d], &padded_start, &padded_extent);
         padding[d].low = start - padded_start;
         padding[d].high = padded_extent - extent - padding[d].low;
     }
     attributes->padding = padding;
     int32_t operands[] = {from, identity};
-    return add_operator(self, i, result, IR_PAD, operands, 2, attributes);
+    return add_operator(self, result, padded, IR_PAD, operands, attributes);
 }
 
 /* Emits the value on devices that keep it, the identity elsewhere. */
-static int32_t emit_choice(Lowering *self, int32_t i, ReshardResult result, int32_t from, int32_t identity,
-                           bool keeps) {
+static int32_t emit_choice(Lowering *self, LoweredResult result, SbpState chosen, int32_t from,
+                           int32_t identity, bool keeps) {
     static const IrAttributes none;
     IrShape *choice = ARENA_ARRAY(self->arena, IrShape, 1);
     if (!choice) return 0;
@@ -108,19 +103,19 @@ static int32_t emit_choice(Lowering *self, int32_t i, ReshardResult result, int3
     *choice = *result.global;
     choice->type = DTYPE_PRED;
     char byte[8] = {keeps};
-    int32_t kept = add_constant(self, i, DTYPE_PRED, byte), filled = identity;
+    int32_t kept = add_constant(self, result.i, DTYPE_PRED, byte), filled = identity;
     if (result.global->rank > 0) {
-        const ReshardResult choices = {.leaf = LOWERED_HELPER, .global = choice, .state = held};
-        const ReshardResult identities = {.leaf = LOWERED_HELPER, .global = result.global, .state = held};
-        kept = add_operator(self, i, choices, IR_BROADCAST, &kept, 1, &none);
-        filled = add_operator(self, i, identities, IR_BROADCAST, &identity, 1, &none);
+        const LoweredResult choices = {result.i, LOWERED_HELPER, choice};
+        const LoweredResult identities = {result.i, LOWERED_HELPER, result.global};
+        kept = add_operator(self, choices, held, IR_BROADCAST, &kept, &none);
+        filled = add_operator(self, identities, held, IR_BROADCAST, &identity, &none);
     }
     int32_t operands[] = {kept, from, filled};
-    return add_operator(self, i, result, IR_SELECT, operands, 3, &none);
+    return add_operator(self, result, chosen, IR_SELECT, operands, &none);
 }
 
-AmStatus reshard_make_partial(Lowering *self, int32_t i, int32_t leaf, const IrShape *global, int32_t from,
-                              SbpState to, int32_t *value, AmError *error) {
+AmStatus reshard_make_partial(Lowering *self, LoweredResult result, int32_t from, SbpState to, int32_t *value,
+                              AmError *error) {
     SbpState before = self->program->values[from].state, padded = before;
     bool keeps = true, pads = false, chooses = false;
     char bytes[16];
@@ -129,7 +124,8 @@ AmStatus reshard_make_partial(Lowering *self, int32_t i, int32_t leaf, const IrS
         if (!sbp_is_partial(to.axis[axis]) || before.axis[axis] == to.axis[axis]) continue;
         if ((pads || chooses) && reduction != sbp_reduction(to.axis[axis]))
             return am_fail(error, AM_ERROR_INTERNAL, self->module->source,
-                           "lowering %s: partial by two operators", self->module->instructions[i].name);
+                           "lowering %s: partial by two operators",
+                           self->module->instructions[result.i].name);
         reduction = sbp_reduction(to.axis[axis]);
         if (sbp_is_split(before.axis[axis])) {
             sbp_take(&padded, to, axis);
@@ -139,13 +135,12 @@ AmStatus reshard_make_partial(Lowering *self, int32_t i, int32_t leaf, const IrS
             keeps = keeps && mesh_coordinate(self->mesh, self->device, axis) == 0;
         }
     }
-    reduction_identity(bytes, global->type, reduction);
-    int32_t identity = add_constant(self, i, global->type, bytes);
+    reduction_identity(bytes, result.global->type, reduction);
+    int32_t identity = add_constant(self, result.i, result.global->type, bytes);
+    LoweredResult between = result;
+    if (chooses) between.leaf = LOWERED_HELPER;
     *value = from;
-    ReshardResult padded_result = {
-        .leaf = chooses ? LOWERED_HELPER : leaf, .global = global, .state = padded};
-    ReshardResult chosen = {.leaf = leaf, .global = global, .state = to};
-    if (pads) *value = pad(self, i, padded_result, from, identity);
-    if (chooses) *value = emit_choice(self, i, chosen, *value, identity, keeps);
+    if (pads) *value = pad(self, between, padded, from, identity);
+    if (chooses) *value = emit_choice(self, result, to, *value, identity, keeps);
     return self->arena->failed ? am_fail_memory(error, 0) : AM_OK;
 }

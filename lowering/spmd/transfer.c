@@ -477,5 +477,5 @@ AmStatus lower_receive(Lowering *self, int32_t i, int32_t leaf, const TransferEn
     ProgramInstruction *instruction = &self->program->instructions[self->program->instruction_count - 1];
     instruction->result_count = 1;
     instruction->first_result = value;
-    return reshard_value(self, i, leaf, shape, value, target, &value, error);
+    return reshard_value(self, (LoweredResult){i, leaf, shape}, value, target, &value, error);
 }

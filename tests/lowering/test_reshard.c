@@ -162,10 +162,10 @@ static AmStatus lower_reshard(const RankRun *self, Arena *arena, Program **progr
     (*program)->values[value].kind = PROGRAM_VALUE_PARAMETER;
     (*program)->values[value].instruction = -1;
     (*program)->parameters[0] = value;
-    TRY(reshard_value(&lowering, self->instruction, 0, shape, value, self->to, &value, error));
+    const LoweredResult result = {self->instruction, 0, shape};
+    TRY(reshard_value(&lowering, result, value, self->to, &value, error));
     if (self->is_finished)
-        TRY(reshard_value(&lowering, self->instruction, 0, shape, value, (SbpState){.axis = {SBP_B}}, &value,
-                          error));
+        TRY(reshard_value(&lowering, result, value, (SbpState){.axis = {SBP_B}}, &value, error));
     (*program)->outputs[0] = value;
     return lower_finish(&lowering, error);
 }

@@ -144,8 +144,8 @@ static inline AmStatus lower_side(RankRun *self, Arena *arena, Program **program
         lowering.program->values[value].instruction = -1;
         lowering.program->parameters[0] = value;
         if (self->boxes)
-            TRY(reshard_value(&lowering, self->instruction, 0, shape, value, self->target->state,
-                              &lowering.program->outputs[0], &self->error));
+            TRY(reshard_value(&lowering, (LoweredResult){self->instruction, 0, shape}, value,
+                              self->target->state, &lowering.program->outputs[0], &self->error));
         else TRY(lower_send(&lowering, self->instruction, 0, end->state, self->target, &self->error));
     } else {
         TRY(lower_receive(&lowering, self->instruction, 0, self->source, end->state, &self->error));
