@@ -1,6 +1,5 @@
 /* Sums over devices: gradients begin during the backward pass, updates wait for later sums, and the
  * operands of a sum are not overwritten meanwhile; so that most of the communication is hidden. */
-/* labels: threads */
 #include "tests/support/model_case.h"
 
 #include <math.h>

@@ -4,6 +4,7 @@
 #ifndef TESTS_SUPPORT_SAMPLE_H
 #define TESTS_SUPPORT_SAMPLE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -15,6 +16,18 @@ static inline int32_t sample_of(int32_t many, int32_t few) {
 #else
     (void)few;
     return many;
+#endif
+}
+
+/* Whether the program looks for races between threads. A case that starts the same threads as another one
+ * adds nothing to such a program. */
+static inline bool is_searched_for_races(void) {
+#ifdef __SANITIZE_THREAD__
+    return true;
+#elif defined __has_feature
+    return __has_feature(thread_sanitizer);
+#else
+    return false;
 #endif
 }
 

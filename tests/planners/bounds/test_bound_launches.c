@@ -1,7 +1,6 @@
 /* Launches that no plan saves: counted by hand for a perceptron, and at most those of any plan of
  * launch-heavy models: random one-stage plans, in micro-batches too, and the pipelines of hybrid
  * searches. */
-/* labels: threads */
 /* cost: 5 seconds */
 #include "planners/bounds/bound_launches.h"
 

@@ -72,6 +72,7 @@ static void look_for_seconds(void *user, const char *line) {
  * its own cuts. */
 static void test_simulates_even(void **state) {
     (void)state;
+    if (is_searched_for_races()) skip(); /* the first test starts the same threads */
     static const char *const models[] = {"bert_tiny", "gpt2_tiny"};
     for (size_t k = 0; k < (size_t)sample_of(2, 1); k++) {
         ClusterCase self;
@@ -110,6 +111,7 @@ static void test_repeats(void **state) {
 /* No plan fits into nearly no memory. */
 static void test_infeasible(void **state) {
     (void)state;
+    if (is_searched_for_races()) skip(); /* the first test starts the same threads */
     ClusterCase self;
     SearchResult found;
     AmError error = {0};
@@ -126,6 +128,7 @@ static void test_infeasible(void **state) {
  * reports it. */
 static void test_given(void **state) {
     (void)state;
+    if (is_searched_for_races()) skip(); /* the first test starts the same threads */
     ClusterCase self;
     SearchResult found;
     AmError error = {0};
@@ -147,6 +150,7 @@ static void test_given(void **state) {
 /* In memory that no plan of one iteration fits into which keeps all activations. */
 static void test_recomputes(void **state) {
     (void)state;
+    if (is_searched_for_races()) skip(); /* the first test starts the same threads */
     ClusterCase self;
     int32_t ranges = 0;
     open_case(&self, "bert_tiny", "nominal:2");

@@ -7,6 +7,7 @@
 #include "planners/baselines/degree_sweep.h"
 #include "planners/baselines/even_pipeline.h"
 #include "planners/single_stage/single_stage_search.h"
+#include "tests/support/sample.h"
 
 #define FRACTION 0.9
 
@@ -32,6 +33,7 @@ static const SweepRow *find_row(const Sweep *sweep, int32_t data, int32_t tensor
 /* 8 devices: 10 ways to deal them; a batch of 16: 5 numbers of micro-batches. */
 static void test_all_degrees(void **state) {
     (void)state;
+    if (is_searched_for_races()) skip(); /* test_threads() starts the same threads */
     ClusterCase self;
     open_case(&self, "bert_tiny", "nominal:8");
     Sweep found = sweep_with(&self, &(SweepOptions){.memory_fraction = FRACTION});
@@ -61,6 +63,7 @@ static double baseline_seconds(ClusterCase *self, Baseline baseline, const char 
 
 static void test_rows_are_the_baseline_plans(void **state) {
     (void)state;
+    if (is_searched_for_races()) skip(); /* test_threads() starts the same threads */
     ClusterCase self;
     open_case(&self, "bert_tiny", "nominal:8");
     Sweep found = sweep_with(&self, &(SweepOptions){.micro_batches = 1, .memory_fraction = FRACTION});
@@ -99,6 +102,7 @@ static const SweepRow *find_scheduled(const Sweep *sweep, int32_t data, int32_t 
 /* By default under 1f1b; else a row for each requested schedule. */
 static void test_rows_are_the_even_pipelines(void **state) {
     (void)state;
+    if (is_searched_for_races()) skip(); /* test_threads() starts the same threads */
     static const ScheduleKind kinds[] = {SCHEDULE_1F1B, SCHEDULE_ZB_H1, SCHEDULE_INTERLEAVED};
     ClusterCase self;
     SweepOptions options = {.micro_batches = 4, .memory_fraction = FRACTION};
@@ -172,6 +176,7 @@ static void test_threads(void **state) {
 /* Statistics over the batch: one micro-batch alone, and the operator is named. */
 static void test_refused_micro_batches(void **state) {
     (void)state;
+    if (is_searched_for_races()) skip(); /* test_threads() starts the same threads */
     ClusterCase self;
     AmError error = {0};
     Sweep found;
