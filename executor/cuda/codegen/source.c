@@ -58,8 +58,8 @@ AmStatus cuda_source_make(CudaSource *source, Arena *arena, const KernelCall *ca
     for (int32_t k = 0; k < call->result_count; k++)
         if (dtype_bytes(call->result_shapes[k]->type) == 0)
             return kernel_call_refuse(call, no_numbers, error);
-    *source = (CudaSource){.parameters = call->operand_count + call->result_count};
+    *source = (CudaSource){.arena = arena, .parameters = call->operand_count + call->result_count};
     if (source->parameters > CUDA_MOST_PARAMETERS)
         return kernel_call_refuse(call, "it reads and writes more than 512 arrays", error);
-    return write(source, arena, call, error);
+    return write(source, call, error);
 }

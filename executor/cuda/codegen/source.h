@@ -36,6 +36,7 @@ typedef struct CudaLaunch {
  * as the kernels are used. Only a step of random numbers changes it: it counts its
  * runs there. */
 typedef struct CudaSource {
+    Arena *arena; /* of texts, names and the list of launches */
     CudaLaunch *launches;
     int32_t launch_count; /* 0: nothing to compute */
     int32_t launch_capacity;

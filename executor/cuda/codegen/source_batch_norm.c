@@ -77,24 +77,23 @@ typedef struct FoldTexts {
     const char *finish;
 } FoldTexts;
 
-static AmStatus launch_fold(CudaSource *source, Arena *arena, const KernelCall *call,
-                            const BatchNormForm *self, CudaFold *fold, FoldTexts texts, AmError *error) {
+static AmStatus launch_fold(CudaSource *source, const KernelCall *call, const BatchNormForm *self,
+                            CudaFold *fold, FoldTexts texts, AmError *error) {
     Text elements[2] = {{0}, {0}}, end = {0};
     for (int32_t k = 0; k < 2; k++) expand(&elements[k], self, texts.terms[k] ? texts.terms[k] : "0");
     expand(&end, self, texts.finish);
     for (int32_t k = 0; k < fold->value_count; k++) fold->elements[k] = elements[k].data;
     AmStatus status = elements[0].failed || elements[1].failed || end.failed
                           ? am_fail_memory(error, 1024)
-                          : cuda_fold_launch(source, arena, call, fold, "batch_norm_sum", end.data, error);
+                          : cuda_fold_launch(source, call, fold, "batch_norm_sum", end.data, error);
     for (int32_t k = 0; k < 2; k++) text_free(&elements[k]);
     text_free(&end);
     return status;
 }
 
 /* Launches one thread per element i of x, whose feature is `feature`. */
-static AmStatus launch_elements(CudaSource *source, Arena *arena, const KernelCall *call,
-                                const BatchNormForm *self, const char *kind, const char *statements,
-                                AmError *error) {
+static AmStatus launch_elements(CudaSource *source, const KernelCall *call, const BatchNormForm *self,
+                                const char *kind, const char *statements, AmError *error) {
     int64_t elements = ir_shape_elements(call->operand_shapes[0]);
     Text body = {0};
     cuda_append_signature(&body, call, source, "f64", false);
@@ -102,15 +101,14 @@ static AmStatus launch_elements(CudaSource *source, Arena *arena, const KernelCa
     cuda_append_coordinate(&body, "feature", 0, elements, self->inner, self->features);
     expand(&body, self, statements);
     text_append_string(&body, "}\n");
-    return cuda_source_launch(source, arena, kind, &body, cuda_blocks(elements), CUDA_THREADS, error);
+    return cuda_source_launch(source, kind, &body, cuda_blocks(elements), CUDA_THREADS, error);
 }
 
 /* y = x * factor + term. */
 static const char scale[] = "    const f64 y = $0[i] * scratch[feature0] + scratch[$f + feature0];\n"
                             "    $=0[i] = y;\n";
 
-AmStatus cuda_source_batch_norm_training(CudaSource *source, Arena *arena, const KernelCall *call,
-                                         AmError *error) {
+AmStatus cuda_source_batch_norm_training(CudaSource *source, const KernelCall *call, AmError *error) {
     BatchNormForm self;
     TRY(describe(&self, call, 3, 1, 3, error));
     if (self.features == 0) return AM_OK;
@@ -131,25 +129,23 @@ AmStatus cuda_source_batch_norm_training(CudaSource *source, Arena *arena, const
                   "    ((f64 *)scratch)[result] = factor;\n"
                   "    ((f64 *)scratch)[$f + result] = $2[result] - mean * factor;\n"
                   "    $=2[result] = variance;\n"};
-    TRY(launch_fold(source, arena, call, &self, &mean, mean_texts, error));
-    TRY(launch_fold(source, arena, call, &self, &variance, variance_texts, error));
-    return launch_elements(source, arena, call, &self, "batch_norm_scale", scale, error);
+    TRY(launch_fold(source, call, &self, &mean, mean_texts, error));
+    TRY(launch_fold(source, call, &self, &variance, variance_texts, error));
+    return launch_elements(source, call, &self, "batch_norm_scale", scale, error);
 }
 
-AmStatus cuda_source_batch_norm_inference(CudaSource *source, Arena *arena, const KernelCall *call,
-                                          AmError *error) {
+AmStatus cuda_source_batch_norm_inference(CudaSource *source, const KernelCall *call, AmError *error) {
     BatchNormForm self;
     TRY(describe(&self, call, 5, 1, 1, error));
     if (ir_shape_elements(call->operand_shapes[0]) == 0) return AM_OK;
-    return launch_elements(source, arena, call, &self, "batch_norm",
+    return launch_elements(source, call, &self, "batch_norm",
                            "    const f64 factor = $1[feature0] / sqrt($4[feature0] + $e);\n"
                            "    const f64 y = $0[i] * factor + ($2[feature0] - $3[feature0] * factor);\n"
                            "    $=0[i] = y;\n",
                            error);
 }
 
-AmStatus cuda_source_batch_norm_gradient(CudaSource *source, Arena *arena, const KernelCall *call,
-                                         AmError *error) {
+AmStatus cuda_source_batch_norm_gradient(CudaSource *source, const KernelCall *call, AmError *error) {
     BatchNormForm self;
     TRY(describe(&self, call, 5, 1 | 1 << 4, 3, error));
     if (self.features == 0) return AM_OK;
@@ -163,9 +159,9 @@ AmStatus cuda_source_batch_norm_gradient(CudaSource *source, Arena *arena, const
                                               "    ((f64 *)scratch)[$f + result] = value0;\n"
                                               "    $=1[result] = scale;\n"
                                               "    $=2[result] = value0;\n"};
-    TRY(launch_fold(source, arena, call, &self, &sums, texts, error));
+    TRY(launch_fold(source, call, &self, &sums, texts, error));
     return launch_elements(
-        source, arena, call, &self, "batch_norm_gradient",
+        source, call, &self, "batch_norm_gradient",
         "    const f64 r = 1 / sqrt($3[feature0] + $e), normal = ($0[i] - $2[feature0]) * r;\n"
         "    const f64 y = $1[feature0] * r *\n"
         "                  ($4[i] - scratch[$f + feature0] / $n -\n"

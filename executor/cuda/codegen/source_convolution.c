@@ -78,7 +78,7 @@ AmStatus cuda_source_convolution(CudaSource *source, Arena *arena, const KernelC
     int64_t groups = form->batch_group_count > 1 ? form->batch_group_count : form->feature_group_count;
     if (groups < 1 || output->dimensions[form->output_feature] % groups != 0)
         return kernel_call_refuse(call, "its groups do not divide the features", error);
-    *source = (CudaSource){.parameters = call->operand_count + call->result_count};
+    *source = (CudaSource){.arena = arena, .parameters = call->operand_count + call->result_count};
     int64_t elements = ir_shape_elements(output);
     Text body = {0};
     cuda_append_signature(&body, call, source, NULL, false);
@@ -97,6 +97,5 @@ AmStatus cuda_source_convolution(CudaSource *source, Arena *arena, const KernelC
         for (int32_t s = 0; s < form->spatial_count + 1; s++) text_append_string(&body, "    }\n");
         cuda_append_result(&body, call, product);
     }
-    return cuda_source_launch(source, arena, "convolution", &body, cuda_blocks(elements), CUDA_THREADS,
-                              error);
+    return cuda_source_launch(source, "convolution", &body, cuda_blocks(elements), CUDA_THREADS, error);
 }

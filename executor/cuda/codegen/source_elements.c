@@ -276,10 +276,10 @@ static AmStatus append_space(Text *statements, Arena *arena, Space *space, AmErr
     return AM_OK;
 }
 
-static AmStatus write_kernel(CudaSource *source, Arena *arena, const KernelCall *call, Space *space,
-                             const char *kind, AmError *error) {
+static AmStatus write_kernel(CudaSource *source, const KernelCall *call, Space *space, const char *kind,
+                             AmError *error) {
     Text body = {0}, statements = {0};
-    TRY(append_space(&statements, arena, space, error));
+    TRY(append_space(&statements, source->arena, space, error));
     if (space->refused < 0) {
         if (space->elements > 1) choose_group(space);
         cuda_append_signature(&body, call, source, NULL, false);
@@ -293,8 +293,8 @@ static AmStatus write_kernel(CudaSource *source, Arena *arena, const KernelCall 
     body.failed = body.failed || statements.failed;
     text_free(&statements);
     if (space->refused >= 0) return AM_OK; /* the caller knows the instruction */
-    return cuda_source_launch(source, arena, kind, &body, cuda_blocks(space->elements / space->group),
-                              CUDA_THREADS, error);
+    return cuda_source_launch(source, kind, &body, cuda_blocks(space->elements / space->group), CUDA_THREADS,
+                              error);
 }
 
 static void copy_list(int64_t *to, const int64_t *from, int32_t count) {
@@ -317,10 +317,9 @@ static AmStatus check_fusion(const KernelCall *call, const Space *space, AmError
     return kernel_refuse(call->program, op->origin, op->opcode, "not on this element type", error);
 }
 
-static AmStatus write_fusion(CudaSource *source, Arena *arena, const KernelCall *call, Space *space,
-                             AmError *error) {
+static AmStatus write_fusion(CudaSource *source, const KernelCall *call, Space *space, AmError *error) {
     describe_fusion(space, call->fusion);
-    TRY(write_kernel(source, arena, call, space, "fusion", error));
+    TRY(write_kernel(source, call, space, "fusion", error));
     return check_fusion(call, space, error);
 }
 
@@ -365,8 +364,7 @@ bool cuda_source_is_element_wise(IrOpcode opcode) {
     return opcode == IR_IOTA || opcode == IR_MAP || ir_is_elementwise(opcode) || kind_of_move(opcode);
 }
 
-static AmStatus write_instruction(CudaSource *source, Arena *arena, const KernelCall *call, Space *space,
-                                  AmError *error) {
+static AmStatus write_instruction(CudaSource *source, const KernelCall *call, Space *space, AmError *error) {
     const ProgramInstruction *instruction = call->instruction;
     const IrShape *shape = call->result_shapes[0];
     const char *move = kind_of_move(instruction->opcode);
@@ -391,15 +389,14 @@ static AmStatus write_instruction(CudaSource *source, Arena *arena, const Kernel
     for (int32_t k = 0; k < call->operand_count && !move; k++)
         if (call->operand_shapes[k]->rank == shape->rank)
             strided_row_major(space->inputs[k].strides, shape->dimensions, shape->rank);
-    TRY(write_kernel(source, arena, call, space, move ? move : "element", error));
+    TRY(write_kernel(source, call, space, move ? move : "element", error));
     return space->refused < 0 ? AM_OK : kernel_call_refuse(call, "not on this element type", error);
 }
 
 /* Writes map: a computation of scalars on elements at the same place of every operand. */
-static AmStatus write_map(CudaSource *source, Arena *arena, const KernelCall *call, Space *space,
-                          AmError *error) {
+static AmStatus write_map(CudaSource *source, const KernelCall *call, Space *space, AmError *error) {
     const IrShape *shape = call->result_shapes[0];
-    Dtype *types = ARENA_ARRAY(arena, Dtype, call->operand_count + 1);
+    Dtype *types = ARENA_ARRAY(source->arena, Dtype, call->operand_count + 1);
     ElementComputation body;
     if (!types) return am_fail_memory(error, call->operand_count * 4);
     for (int32_t k = 0; k < call->operand_count; k++) {
@@ -408,14 +405,14 @@ static AmStatus write_map(CudaSource *source, Arena *arena, const KernelCall *ca
             return kernel_call_refuse(call, "its operands differ in size", error);
         strided_row_major(space->inputs[k].strides, shape->dimensions, shape->rank);
     }
-    TRY(cuda_computation_read(&body, arena, call, call->instruction->compute.called, types,
+    TRY(cuda_computation_read(&body, source->arena, call, call->instruction->compute.called, types,
                               call->operand_count, shape->type, error));
     space->rank = shape->rank;
     copy_list(space->dimensions, shape->dimensions, shape->rank);
     space->ops = body.ops;
     space->op_count = body.op_count;
     space->output_slots = body.output_slots;
-    TRY(write_kernel(source, arena, call, space, "map", error));
+    TRY(write_kernel(source, call, space, "map", error));
     return space->refused < 0
                ? AM_OK
                : kernel_call_refuse(call, "its computation has an operator without a kernel", error);
@@ -432,13 +429,13 @@ static AmStatus new_space(Space **space, Arena *arena, const KernelCall *call, A
     return AM_OK;
 }
 
-AmStatus cuda_source_elements(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
+AmStatus cuda_source_elements(CudaSource *source, const KernelCall *call, AmError *error) {
     Space *space;
-    TRY(new_space(&space, arena, call, error));
+    TRY(new_space(&space, source->arena, call, error));
     if (call->instruction && call->instruction->opcode == IR_MAP)
-        return write_map(source, arena, call, space, error);
-    return call->fusion ? write_fusion(source, arena, call, space, error)
-                        : write_instruction(source, arena, call, space, error);
+        return write_map(source, call, space, error);
+    return call->fusion ? write_fusion(source, call, space, error)
+                        : write_instruction(source, call, space, error);
 }
 
 AmStatus cuda_append_fusion_rows(Text *out, Arena *arena, const KernelCall *call, int64_t rows,

@@ -215,8 +215,8 @@ bool cuda_append_fold_rows(Text *out, CudaFold *fold, const char *finish) {
 }
 
 /* Writes a kernel that folds and then runs the statements `finish`. */
-static AmStatus launch(CudaSource *source, Arena *arena, const KernelCall *call, const CudaFold *fold,
-                       const char *kind, const char *finish, AmError *error) {
+static AmStatus launch(CudaSource *source, const KernelCall *call, const CudaFold *fold, const char *kind,
+                       const char *finish, AmError *error) {
     Text body = {0};
     cuda_append_signature(&body, call, source, "void", false);
     /* Appends types, shared memory, and the result and lane of this thread. */
@@ -243,12 +243,12 @@ static AmStatus launch(CudaSource *source, Arena *arena, const KernelCall *call,
         text_append(&body, "    value%d = partial%d[t];\n", k, k);
     text_append_string(&body, finish);
     text_append_string(&body, "}\n");
-    return cuda_source_launch(source, arena, kind, &body, blocks_of(fold) * fold->parts, CUDA_THREADS, error);
+    return cuda_source_launch(source, kind, &body, blocks_of(fold) * fold->parts, CUDA_THREADS, error);
 }
 
-AmStatus cuda_fold_launch(CudaSource *source, Arena *arena, const KernelCall *call, const CudaFold *fold,
-                          const char *kind, const char *finish, AmError *error) {
-    if (fold->parts == 1) return launch(source, arena, call, fold, kind, finish, error);
+AmStatus cuda_fold_launch(CudaSource *source, const KernelCall *call, const CudaFold *fold, const char *kind,
+                          const char *finish, AmError *error) {
+    if (fold->parts == 1) return launch(source, call, fold, kind, finish, error);
     char elements[CUDA_FOLD_VALUES][96];
     CudaFold last = {.kept_rank = 1,
                      .kept = {fold->results},
@@ -277,8 +277,8 @@ AmStatus cuda_fold_launch(CudaSource *source, Arena *arena, const KernelCall *ca
                     (long long)(fold->scratch_at + k * fold->parts * fold->results), (long long)fold->results,
                     k);
     AmStatus status = store.failed ? am_fail_memory(error, 256)
-                                   : launch(source, arena, call, fold, "fold_parts", store.data, error);
+                                   : launch(source, call, fold, "fold_parts", store.data, error);
     text_free(&store);
     TRY(status);
-    return launch(source, arena, call, &last, kind, finish, error);
+    return launch(source, call, &last, kind, finish, error);
 }

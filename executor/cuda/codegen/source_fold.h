@@ -35,8 +35,8 @@ void cuda_fold_plan(CudaFold *fold, CudaSource *source);
 
 /* Launches the fold. `finish`: statements for one result, number "result", of the folded values,
  * "value0" and "value1" of type Scalar64. */
-AmStatus cuda_fold_launch(CudaSource *source, Arena *arena, const KernelCall *call, const CudaFold *fold,
-                          const char *kind, const char *finish, AmError *error);
+AmStatus cuda_fold_launch(CudaSource *source, const KernelCall *call, const CudaFold *fold, const char *kind,
+                          const char *finish, AmError *error);
 
 /* Appends the fold of rows "first" to "end" by the threads of a block, each result one row; `finish` as in
  * cuda_fold_launch(). The lanes meet in the shared array "lanes". A row has the same order of sums as in a

@@ -27,7 +27,7 @@ static AmStatus describe(Matrices *self, const KernelCall *call, AmError *error)
 }
 
 /* In the scratch memory the matrix is lower: row r, column c of it is element (c, r) of an upper one. */
-AmStatus cuda_source_cholesky(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
+AmStatus cuda_source_cholesky(CudaSource *source, const KernelCall *call, AmError *error) {
     Matrices self;
     TRY(describe(&self, call, error));
     Dtype type = call->operand_shapes[0]->type;
@@ -74,13 +74,12 @@ AmStatus cuda_source_cholesky(CudaSource *source, Arena *arena, const KernelCall
     text_append_string(&body, ";\n    }\n}\n");
     body.failed = body.failed || from.failed;
     text_free(&from);
-    return cuda_source_launch(source, arena, "cholesky", &body, self.batches, CUDA_THREADS, error);
+    return cuda_source_launch(source, "cholesky", &body, self.batches, CUDA_THREADS, error);
 }
 
 /* X op(A) = B is op(A)^T X^T = B^T: the rows of X are the columns of that. The scratch memory has X in
  * double as [batch, row of the system, system], where neighbouring threads have neighbouring elements. */
-AmStatus cuda_source_triangular_solve(CudaSource *source, Arena *arena, const KernelCall *call,
-                                      AmError *error) {
+AmStatus cuda_source_triangular_solve(CudaSource *source, const KernelCall *call, AmError *error) {
     Matrices self;
     TRY(describe(&self, call, error));
     const IrOptions *options = call->attributes->options;
@@ -127,6 +126,6 @@ AmStatus cuda_source_triangular_solve(CudaSource *source, Arena *arena, const Ke
     text_append(&body, "        x[row * systems] = sum;\n        out0[%s] = ", at);
     cuda_append_narrow(&body, b->type, SCALAR64_FLOATING, "sum");
     text_append_string(&body, ";\n    }\n}\n");
-    return cuda_source_launch(source, arena, "triangular_solve", &body, cuda_blocks(self.batches * systems),
+    return cuda_source_launch(source, "triangular_solve", &body, cuda_blocks(self.batches * systems),
                               CUDA_THREADS, error);
 }

@@ -107,7 +107,7 @@ AmStatus cuda_source_dot(CudaSource *source, Arena *arena, const KernelCall *cal
     int64_t elements = ir_shape_elements(call->result_shapes[0]);
     Dtype product = cuda_product_type(left->type, right->type, call->result_shapes[0]->type);
     if (!dot || product == DTYPE_INVALID) return kernel_call_refuse(call, "not on these types", error);
-    *source = (CudaSource){.parameters = call->operand_count + call->result_count};
+    *source = (CudaSource){.arena = arena, .parameters = call->operand_count + call->result_count};
     int32_t left_free = left->rank - dot->batch_count - dot->contracting_count;
     Text body = {0};
     cuda_append_signature(&body, call, source, NULL, false);
@@ -127,5 +127,5 @@ AmStatus cuda_source_dot(CudaSource *source, Arena *arena, const KernelCall *cal
         if (dot->contracting_count > 0) text_append_string(&body, "    }\n");
         cuda_append_result(&body, call, product);
     }
-    return cuda_source_launch(source, arena, "dot", &body, cuda_blocks(elements), CUDA_THREADS, error);
+    return cuda_source_launch(source, "dot", &body, cuda_blocks(elements), CUDA_THREADS, error);
 }

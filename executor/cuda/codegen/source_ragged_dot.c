@@ -38,7 +38,7 @@ static void append_group(Text *out, const KernelCall *call, const RaggedDot *for
                 (long long)form->groups);
 }
 
-AmStatus cuda_source_ragged_dot(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
+AmStatus cuda_source_ragged_dot(CudaSource *source, const KernelCall *call, AmError *error) {
     const IrShape *result = call->result_shapes[0];
     RaggedDot form = {0};
     Text body = {0};
@@ -82,5 +82,5 @@ AmStatus cuda_source_ragged_dot(CudaSource *source, Arena *arena, const KernelCa
     cuda_append_narrow(&body, result->type, kind == SCALAR64_FLOATING ? SCALAR64_FLOATING : SCALAR64_UNSIGNED,
                        "sum");
     text_append_string(&body, ";\n}\n");
-    return cuda_source_launch(source, arena, "ragged_dot", &body, cuda_blocks(elements), CUDA_THREADS, error);
+    return cuda_source_launch(source, "ragged_dot", &body, cuda_blocks(elements), CUDA_THREADS, error);
 }

@@ -7,11 +7,9 @@
 #include "executor/cpu/other/rng.h"
 #include "executor/cuda/codegen/source_text.h"
 
-static AmStatus launch(CudaSource *source, Arena *arena, const char *kind, Text *body, int64_t count,
-                       AmError *error) {
+static AmStatus launch(CudaSource *source, const char *kind, Text *body, int64_t count, AmError *error) {
     text_append_string(body, "}\n");
-    return cuda_source_launch(source, arena, kind, body, count > 0 ? cuda_blocks(count) : 1, CUDA_THREADS,
-                              error);
+    return cuda_source_launch(source, kind, body, count > 0 ? cuda_blocks(count) : 1, CUDA_THREADS, error);
 }
 
 /* Appends the new state, written by one thread; then the threads past `threads` return. */
@@ -44,7 +42,7 @@ static void append_block(Text *out, const RandomBits *bits, const char *block) {
                 block, bits->long_counter ? "in0[2]" : "key", block);
 }
 
-static AmStatus write_philox(CudaSource *source, Arena *arena, const KernelCall *call, const RandomBits *bits,
+static AmStatus write_philox(CudaSource *source, const KernelCall *call, const RandomBits *bits,
                              AmError *error) {
     const char *type = cuda_memory_type(call->result_shapes[1]->type);
     bool wide = bits->bytes == 8;
@@ -59,11 +57,11 @@ static AmStatus write_philox(CudaSource *source, Arena *arena, const KernelCall 
         if (wide) text_append(&body, "((u64)words[%d] << 32 | words[%d]);\n", 2 * k + 1, 2 * k);
         else text_append(&body, "words[%d];\n", k);
     }
-    return launch(source, arena, "philox", &body, count, error);
+    return launch(source, "philox", &body, count, error);
 }
 
-static AmStatus write_threefry(CudaSource *source, Arena *arena, const KernelCall *call,
-                               const RandomBits *bits, AmError *error) {
+static AmStatus write_threefry(CudaSource *source, const KernelCall *call, const RandomBits *bits,
+                               AmError *error) {
     const char *type = cuda_memory_type(call->result_shapes[1]->type);
     bool wide = bits->bytes == 8, empty = bits->elements == 0;
     int64_t split = empty ? 1 : bits->split, inner = empty ? 1 : bits->inner;
@@ -83,7 +81,7 @@ static AmStatus write_threefry(CudaSource *source, Arena *arena, const KernelCal
                     pairs * step, step, pairs, step, (long long)split, step, type, (long long)split, step,
                     type);
     }
-    return launch(source, arena, "threefry", &body, count, error);
+    return launch(source, "threefry", &body, count, error);
 }
 
 /* Stores the element that begins with words[word]. Every index is a literal, which keeps the array in
@@ -103,7 +101,7 @@ static void append_word(Text *out, const RandomBits *bits, const char *type) {
 
 /* Writes a part of the whole, one thread per element of it. The place of the part in the whole determines
  * the block of numbers. */
-static AmStatus write_part(CudaSource *source, Arena *arena, const KernelCall *call, const RandomBits *bits,
+static AmStatus write_part(CudaSource *source, const KernelCall *call, const RandomBits *bits,
                            AmError *error) {
     const IrShape *local = call->result_shapes[1];
     const char *type = cuda_memory_type(local->type);
@@ -129,15 +127,15 @@ static AmStatus write_part(CudaSource *source, Arena *arena, const KernelCall *c
                     inner, split, split, split / 2 + split % 2, split, inner, inner);
     append_block(&body, bits, "block");
     append_word(&body, bits, type);
-    return launch(source, arena, "random_part", &body, elements, error);
+    return launch(source, "random_part", &body, elements, error);
 }
 
-AmStatus cuda_source_random_bits(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
+AmStatus cuda_source_random_bits(CudaSource *source, const KernelCall *call, AmError *error) {
     RandomBits bits;
     TRY(random_bits_read(&bits, call, error));
-    if (bits.shard) return write_part(source, arena, call, &bits, error);
-    return bits.philox ? write_philox(source, arena, call, &bits, error)
-                       : write_threefry(source, arena, call, &bits, error);
+    if (bits.shard) return write_part(source, call, &bits, error);
+    return bits.philox ? write_philox(source, call, &bits, error)
+                       : write_threefry(source, call, &bits, error);
 }
 
 /* Appends "place": the position of thread i in the whole, in row-major order. */
@@ -178,11 +176,11 @@ static void append_normal(Text *out, Dtype type) {
 
 /* Writes rng: the numbers of executor/cpu/other/rng.c. A second kernel counts the blocks that were drawn so
  * far in the uploaded bytes. */
-AmStatus cuda_source_rng(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
+AmStatus cuda_source_rng(CudaSource *source, const KernelCall *call, AmError *error) {
     const IrShape *local = call->result_shapes[0];
     RngForm form;
     Text body = {0}, counting = {0};
-    uint64_t *counter = ARENA_ARRAY(arena, uint64_t, 1);
+    uint64_t *counter = ARENA_ARRAY(source->arena, uint64_t, 1);
     TRY(rng_read(&form, call, error));
     if (!counter) return am_fail_memory(error, 8);
     if (!cuda_has_arithmetic(local->type)) return kernel_call_refuse(call, "not on this type", error);
@@ -208,9 +206,9 @@ AmStatus cuda_source_rng(CudaSource *source, Arena *arena, const KernelCall *cal
         text_append_string(&body, ";\n");
         if (form.is_normal) append_normal(&body, local->type);
         else append_uniform(&body, local->type);
-        TRY(cuda_source_launch(source, arena, "rng", &body, cuda_blocks(elements), CUDA_THREADS, error));
+        TRY(cuda_source_launch(source, "rng", &body, cuda_blocks(elements), CUDA_THREADS, error));
     }
     cuda_append_signature(&counting, call, source, NULL, false);
     text_append(&counting, "    *(u64 *)upload += %lldull;\n}\n", (long long)form.blocks);
-    return cuda_source_launch(source, arena, "rng_count", &counting, 1, 1, error);
+    return cuda_source_launch(source, "rng_count", &counting, 1, 1, error);
 }

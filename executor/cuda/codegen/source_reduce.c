@@ -64,16 +64,16 @@ static bool fits(const ElementComputation *body, const KernelCall *call) {
     return true;
 }
 
-static AmStatus write_by_computation(CudaSource *source, Arena *arena, const CudaFold *self,
-                                     const KernelCall *call, AmError *error) {
+static AmStatus write_by_computation(CudaSource *source, const CudaFold *self, const KernelCall *call,
+                                     AmError *error) {
     ElementComputation computation;
     Text body = {0};
-    TRY(element_computation_read(&computation, arena, call->program->module,
+    TRY(element_computation_read(&computation, source->arena, call->program->module,
                                  call->instruction->compute.called, error));
     if (!fits(&computation, call))
         return kernel_call_refuse(call, "its computation has other operands", error);
     int32_t count = call->result_count;
-    Dtype *types = ARENA_ARRAY(arena, Dtype, computation.input_count + computation.op_count + 1);
+    Dtype *types = ARENA_ARRAY(source->arena, Dtype, computation.input_count + computation.op_count + 1);
     if (!types) return am_fail_memory(error, computation.op_count * 4);
     cuda_append_signature(&body, call, source, NULL, false);
     cuda_append_guard(&body, self->results);
@@ -99,7 +99,7 @@ static AmStatus write_by_computation(CudaSource *source, Arena *arena, const Cud
         text_append_string(&body, ";\n");
     }
     text_append_string(&body, "}\n");
-    return cuda_source_launch(source, arena, "fold", &body, cuda_blocks(self->results), CUDA_THREADS, error);
+    return cuda_source_launch(source, "fold", &body, cuda_blocks(self->results), CUDA_THREADS, error);
 }
 
 /* Returns whether the reduction has one operator that a fold knows, and elements. */
@@ -128,7 +128,7 @@ static bool find_operator(CudaFold *self, const KernelCall *call) {
            self->reduced_count > 0;
 }
 
-AmStatus cuda_source_reduce(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
+AmStatus cuda_source_reduce(CudaSource *source, const KernelCall *call, AmError *error) {
     CudaFold self;
     if (find_operator(&self, call) && self.results > 0) {
         Text element = {0}, finish = {0};
@@ -136,12 +136,12 @@ AmStatus cuda_source_reduce(CudaSource *source, Arena *arena, const KernelCall *
         cuda_fold_plan(&self, source);
         AmStatus status = element.failed || finish.failed
                               ? am_fail_memory(error, 256)
-                              : cuda_fold_launch(source, arena, call, &self, "reduce", finish.data, error);
+                              : cuda_fold_launch(source, call, &self, "reduce", finish.data, error);
         text_free(&element);
         text_free(&finish);
         return status;
     }
-    return write_by_computation(source, arena, &self, call, error);
+    return write_by_computation(source, &self, call, error);
 }
 
 AmStatus cuda_append_reduce_rows(Text *out, const KernelCall *call, AmError *error) {

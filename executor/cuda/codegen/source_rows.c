@@ -134,7 +134,8 @@ AmStatus cuda_source_rows(CudaSource *source, void ****slots, Arena *arena, Kern
     int64_t blocks = (rows->rows + self.block - 1) / self.block, grid = blocks;
     int64_t most = self.scratch_bytes > 0 ? MOST_SCRATCH_BLOCKS : CUDA_MOST_BLOCKS;
     if (grid > most) grid = most;
-    *source = (CudaSource){.parameters = self.parameters, .scratch_bytes = grid * self.scratch_bytes};
+    *source = (CudaSource){
+        .arena = arena, .parameters = self.parameters, .scratch_bytes = grid * self.scratch_bytes};
     for (int32_t k = 0; k < self.parameters; k++) text_append(&body, "%su8 *p%d", k == 0 ? "(" : ", ", k);
     text_append_string(&body, self.scratch_bytes > 0 ? ", u8 *scratch) {\n" : ") {\n");
     text_append(&body, "    __shared__ u64 lanes[%d];\n", CUDA_THREADS);
@@ -151,8 +152,7 @@ AmStatus cuda_source_rows(CudaSource *source, void ****slots, Arena *arena, Kern
     AmStatus status = append_steps(&body, &self, error);
     text_append_string(&body, "    }\n}\n");
     *slots = self.slots;
-    if (status == AM_OK)
-        return cuda_source_launch_long(source, arena, "rows", &body, grid, CUDA_THREADS, error);
+    if (status == AM_OK) return cuda_source_launch_long(source, "rows", &body, grid, CUDA_THREADS, error);
     text_free(&body);
     return status;
 }

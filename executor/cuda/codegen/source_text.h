@@ -51,14 +51,14 @@ void cuda_append_signature(Text *out, const KernelCall *call, const CudaSource *
 
 /* Adds the launch of a kernel whose parameter list and body are in `body`: names it, beginning with
  * `kind`, and copies its definition to the arena. Takes over and frees `body`. No blocks: no launch. */
-AmStatus cuda_source_launch(CudaSource *source, Arena *arena, const char *kind, Text *body, int64_t blocks,
-                            int32_t threads, AmError *error);
+AmStatus cuda_source_launch(CudaSource *source, const char *kind, Text *body, int64_t blocks, int32_t threads,
+                            AmError *error);
 /* Adds the launch of a kernel with a long body, as cuda_source_launch(): the compiler may use so many
  * registers that a processor holds one block. Without that it spills some of them to have more blocks. */
-AmStatus cuda_source_launch_long(CudaSource *source, Arena *arena, const char *kind, Text *body,
-                                 int64_t blocks, int32_t threads, AmError *error);
+AmStatus cuda_source_launch_long(CudaSource *source, const char *kind, Text *body, int64_t blocks,
+                                 int32_t threads, AmError *error);
 /* Adds a launch of a kernel that is there already, with another number. */
-AmStatus cuda_source_add(CudaSource *source, Arena *arena, const CudaLaunch *launch, AmError *error);
+AmStatus cuda_source_add(CudaSource *source, const CudaLaunch *launch, AmError *error);
 
 /* Appends "const u32 i = ...;" the number of this thread, and the return of those past `elements`. */
 void cuda_append_guard(Text *out, int64_t elements);
@@ -87,9 +87,9 @@ AmStatus cuda_append_computation(Text *out, Arena *arena, const KernelCall *call
                                  const ElementComputation *computation, AmError *error);
 
 /* Adds the launch that copies operand 0 to result 0, which is skipped if both have the same address. */
-AmStatus cuda_source_copy_operand(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);
+AmStatus cuda_source_copy_operand(CudaSource *source, const KernelCall *call, AmError *error);
 
-typedef AmStatus CudaSourceWriter(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error);
+typedef AmStatus CudaSourceWriter(CudaSource *source, const KernelCall *call, AmError *error);
 
 CudaSourceWriter cuda_source_reduce;                                             /* source_reduce.c */
 CudaSourceWriter cuda_source_pad, cuda_source_concatenate, cuda_source_constant; /* source_place.c */

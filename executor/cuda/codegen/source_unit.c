@@ -469,49 +469,49 @@ void cuda_append_signature(Text *out, const KernelCall *call, const CudaSource *
     text_append(out, "%s) {\n", numbered ? ", s64 number" : "");
 }
 
-AmStatus cuda_source_add(CudaSource *source, Arena *arena, const CudaLaunch *launch, AmError *error) {
+AmStatus cuda_source_add(CudaSource *source, const CudaLaunch *launch, AmError *error) {
     int32_t count = source->launch_count;
     if (launch->blocks > CUDA_MOST_BLOCKS)
         return am_fail(error, AM_ERROR_INPUT, "", "a kernel of %lld blocks is more than a grid holds",
                        (long long)launch->blocks);
-    ARENA_RESERVE(arena, source->launches, count, source->launch_capacity);
+    ARENA_RESERVE(source->arena, source->launches, count, source->launch_capacity);
     if (!source->launches) return am_fail_memory(error, (int64_t)sizeof *launch * (count + 1));
     source->launches[source->launch_count++] = *launch;
     return AM_OK;
 }
 
-/* `bounds`: of __launch_bounds__(). */
-static AmStatus add_kernel(CudaSource *source, Arena *arena, const char *kind, const char *bounds, Text *body,
-                           int64_t blocks, int32_t threads, AmError *error) {
+/* Adds a launch, with the name and text of its kernel. `bounds`: of __launch_bounds__(). */
+static AmStatus add_kernel(CudaSource *source, const char *kind, const char *bounds, Text *body,
+                           CudaLaunch launch, AmError *error) {
     char digest[65];
     Sha256 hash;
-    CudaLaunch launch = {.blocks = blocks, .threads = threads};
     bool failed = body->failed;
-    if (!failed && blocks > 0) {
+    if (!failed && launch.blocks > 0) {
         sha256_begin(&hash);
         sha256_add(&hash, body->data, body->length);
         sha256_end(&hash, digest);
         digest[16] = '\0';
-        launch.name = arena_format(arena, "%s_%s", kind, digest);
-        launch.text = arena_format(arena, "extern \"C\" __global__ void __launch_bounds__(%s) %s_%s%s",
-                                   bounds, kind, digest, body->data);
+        launch.name = arena_format(source->arena, "%s_%s", kind, digest);
+        launch.text =
+            arena_format(source->arena, "extern \"C\" __global__ void __launch_bounds__(%s) %s_%s%s", bounds,
+                         kind, digest, body->data);
         failed = !launch.name || !launch.text;
     }
     text_free(body);
     if (failed) return am_fail_memory(error, 1 << 14);
-    return blocks > 0 ? cuda_source_add(source, arena, &launch, error) : AM_OK;
+    return launch.blocks > 0 ? cuda_source_add(source, &launch, error) : AM_OK;
 }
 
-AmStatus cuda_source_launch(CudaSource *source, Arena *arena, const char *kind, Text *body, int64_t blocks,
-                            int32_t threads, AmError *error) {
+AmStatus cuda_source_launch(CudaSource *source, const char *kind, Text *body, int64_t blocks, int32_t threads,
+                            AmError *error) {
     char bounds[16];
     snprintf(bounds, sizeof bounds, "%d", threads);
-    return add_kernel(source, arena, kind, bounds, body, blocks, threads, error);
+    return add_kernel(source, kind, bounds, body, (CudaLaunch){.blocks = blocks, .threads = threads}, error);
 }
 
-AmStatus cuda_source_launch_long(CudaSource *source, Arena *arena, const char *kind, Text *body,
-                                 int64_t blocks, int32_t threads, AmError *error) {
+AmStatus cuda_source_launch_long(CudaSource *source, const char *kind, Text *body, int64_t blocks,
+                                 int32_t threads, AmError *error) {
     char bounds[16];
     snprintf(bounds, sizeof bounds, "%d, 1", threads);
-    return add_kernel(source, arena, kind, bounds, body, blocks, threads, error);
+    return add_kernel(source, kind, bounds, body, (CudaLaunch){.blocks = blocks, .threads = threads}, error);
 }

@@ -55,12 +55,11 @@ static void append_cells(Text *out, const IrWindowDimension *window, const IrSha
 
 /* Begins a kernel with a thread per element of `shape` at d0, ... that begins with `computation` as
  * "NAME". */
-static AmStatus begin(Text *body, Arena *arena, const KernelCall *call, const CudaSource *source,
-                      const IrShape *shape, const char *name, const ElementComputation *computation,
-                      AmError *error) {
+static AmStatus begin(Text *body, const KernelCall *call, const CudaSource *source, const IrShape *shape,
+                      const char *name, const ElementComputation *computation, AmError *error) {
     cuda_append_signature(body, call, source, "s64", false);
     cuda_append_guard(body, ir_shape_elements(shape));
-    AmStatus status = cuda_append_computation(body, arena, call, name, computation, error);
+    AmStatus status = cuda_append_computation(body, source->arena, call, name, computation, error);
     if (status != AM_OK) {
         text_free(body);
         return status;
@@ -105,7 +104,7 @@ static bool find_scan(WindowScan *scan, const KernelCall *call) {
 /* Adds the launch of a scan: one thread for each line loads AT_ONCE elements, then combines them
  * sequentially. If the initial value combined with itself changes, padding matters, and every window is
  * combined anew. */
-static AmStatus launch_scan(CudaSource *source, Arena *arena, const KernelCall *call, const WindowScan *scan,
+static AmStatus launch_scan(CudaSource *source, const KernelCall *call, const WindowScan *scan,
                             const ElementComputation *combine, AmError *error) {
     Dtype type = call->operand_shapes[0]->type;
     const char *value = cuda_value_type(type), *bits = dtype_bytes(type) == 8 ? "u64" : "u32";
@@ -113,7 +112,7 @@ static AmStatus launch_scan(CudaSource *source, Arena *arena, const KernelCall *
     Text body = {0};
     cuda_append_signature(&body, call, source, NULL, false);
     cuda_append_guard(&body, scan->lines);
-    AmStatus status = cuda_append_computation(&body, arena, call, "combine", combine, error);
+    AmStatus status = cuda_append_computation(&body, source->arena, call, "combine", combine, error);
     if (status != AM_OK) {
         text_free(&body);
         return status;
@@ -159,7 +158,7 @@ static AmStatus launch_scan(CudaSource *source, Arena *arena, const KernelCall *
         "                store(first + k, result);\n"
         "            }\n        }\n    }\n}\n",
         value, AT_ONCE, value, AT_ONCE, AT_ONCE, AT_ONCE);
-    return cuda_source_launch(source, arena, "scan", &body, cuda_blocks(scan->lines), CUDA_THREADS, error);
+    return cuda_source_launch(source, "scan", &body, cuda_blocks(scan->lines), CUDA_THREADS, error);
 }
 
 /* Checks that a computation takes values and elements of all inputs and gives new values. */
@@ -207,7 +206,7 @@ static bool append_cell(Text *out, Arena *arena, const KernelCall *call, const E
     return true;
 }
 
-AmStatus cuda_source_reduce_window(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
+AmStatus cuda_source_reduce_window(CudaSource *source, const KernelCall *call, AmError *error) {
     const IrAttributes *attributes = call->attributes;
     const IrShape *input = call->operand_shapes[0], *result = call->result_shapes[0];
     ElementComputation combine;
@@ -216,13 +215,13 @@ AmStatus cuda_source_reduce_window(CudaSource *source, Arena *arena, const Kerne
     char array[32], value[32];
     if (attributes->window_count != input->rank)
         return kernel_call_refuse(call, "only with a window over all dimensions", error);
-    TRY(element_computation_read(&combine, arena, call->program->module, call->instruction->compute.called,
-                                 error));
+    TRY(element_computation_read(&combine, source->arena, call->program->module,
+                                 call->instruction->compute.called, error));
     if (!combines_inputs(&combine, call))
         return kernel_call_refuse(call, "its computation has other operands", error);
     if (ir_shape_elements(result) == 0) return AM_OK;
     if (call->result_count == 1 && find_scan(&scan, call))
-        return launch_scan(source, arena, call, &scan, &combine, error);
+        return launch_scan(source, call, &scan, &combine, error);
     cuda_append_signature(&body, call, source, NULL, false);
     cuda_append_guard(&body, ir_shape_elements(result));
     cuda_append_coordinates(&body, "d", result->dimensions, result->rank);
@@ -234,7 +233,7 @@ AmStatus cuda_source_reduce_window(CudaSource *source, Arena *arena, const Kerne
         text_append(&body, ";\n    %s value%d = initial%d;\n", cuda_value_type(type), k, k);
     }
     append_cells(&body, attributes->window, input);
-    if (!append_cell(&body, arena, call, &combine)) {
+    if (!append_cell(&body, source->arena, call, &combine)) {
         text_free(&body);
         return kernel_call_refuse(call, "its computation has an operator without a kernel", error);
     }
@@ -246,17 +245,17 @@ AmStatus cuda_source_reduce_window(CudaSource *source, Arena *arena, const Kerne
         text_append_string(&body, ";\n");
     }
     text_append_string(&body, "}\n");
-    return cuda_source_launch(source, arena, "reduce_window", &body, cuda_blocks(ir_shape_elements(result)),
+    return cuda_source_launch(source, "reduce_window", &body, cuda_blocks(ir_shape_elements(result)),
                               CUDA_THREADS, error);
 }
 
 /* Launches scratch[i] = the place that window i selects, or -1 if all of it is padding. */
-static AmStatus launch_selection(CudaSource *source, Arena *arena, const KernelCall *call,
-                                 const ElementComputation *select, AmError *error) {
+static AmStatus launch_selection(CudaSource *source, const KernelCall *call, const ElementComputation *select,
+                                 AmError *error) {
     const IrShape *input = call->operand_shapes[0], *windows = call->operand_shapes[1];
     const char *type = cuda_value_type(input->type);
     Text body = {0};
-    TRY(begin(&body, arena, call, source, windows, "selects", select, error));
+    TRY(begin(&body, call, source, windows, "selects", select, error));
     text_append(&body, "    s64 best = -1;\n    %s value = {};\n", type);
     append_cells(&body, call->attributes->window, input);
     text_append(&body, "        if (inside) {\n            const %s candidate = ", type);
@@ -269,16 +268,16 @@ static AmStatus launch_selection(CudaSource *source, Arena *arena, const KernelC
                               "        }\n"
                               "    }\n"
                               "    scratch[i] = best;\n}\n");
-    return cuda_source_launch(source, arena, "select", &body, cuda_blocks(ir_shape_elements(windows)),
-                              CUDA_THREADS, error);
+    return cuda_source_launch(source, "select", &body, cuda_blocks(ir_shape_elements(windows)), CUDA_THREADS,
+                              error);
 }
 
-static AmStatus launch_combination(CudaSource *source, Arena *arena, const KernelCall *call,
+static AmStatus launch_combination(CudaSource *source, const KernelCall *call,
                                    const ElementComputation *combine, AmError *error) {
     const IrShape *windows = call->operand_shapes[1], *result = call->result_shapes[0];
     int64_t strides[IR_MAX_RANK];
     Text body = {0};
-    TRY(begin(&body, arena, call, source, result, "combine", combine, error));
+    TRY(begin(&body, call, source, result, "combine", combine, error));
     text_append(&body, "    %s value = ", cuda_value_type(result->type));
     cuda_append_element(&body, result->type, "in2", "0");
     text_append_string(&body, ";\n");
@@ -304,25 +303,24 @@ static AmStatus launch_combination(CudaSource *source, Arena *arena, const Kerne
     text_append_string(&body, ");\n    }\n    out0[i] = ");
     cuda_append_store(&body, result->type, "value");
     text_append_string(&body, ";\n}\n");
-    return cuda_source_launch(source, arena, "select_and_scatter", &body,
-                              cuda_blocks(ir_shape_elements(result)), CUDA_THREADS, error);
+    return cuda_source_launch(source, "select_and_scatter", &body, cuda_blocks(ir_shape_elements(result)),
+                              CUDA_THREADS, error);
 }
 
-AmStatus cuda_source_select_and_scatter(CudaSource *source, Arena *arena, const KernelCall *call,
-                                        AmError *error) {
+AmStatus cuda_source_select_and_scatter(CudaSource *source, const KernelCall *call, AmError *error) {
     const IrAttributes *attributes = call->attributes;
     const IrShape *input = call->operand_shapes[0], *windows = call->operand_shapes[1];
     Dtype type = input->type;
     ElementComputation select, combine;
     if (attributes->window_count != input->rank)
         return kernel_call_refuse(call, "only with a window over all dimensions", error);
-    TRY(cuda_computation_read(&select, arena, call, call->instruction->compute.called, (Dtype[]){type, type},
-                              2, DTYPE_PRED, error));
-    TRY(cuda_computation_read(&combine, arena, call, call->instruction->compute.called_second,
+    TRY(cuda_computation_read(&select, source->arena, call, call->instruction->compute.called,
+                              (Dtype[]){type, type}, 2, DTYPE_PRED, error));
+    TRY(cuda_computation_read(&combine, source->arena, call, call->instruction->compute.called_second,
                               (Dtype[]){type, type}, 2, type, error));
     if (ir_shape_elements(input) == 0) return AM_OK;
     source->scratch_bytes = ir_shape_elements(windows) * (int64_t)sizeof(int64_t);
     if (source->scratch_bytes == 0) source->scratch_bytes = (int64_t)sizeof(int64_t);
-    if (ir_shape_elements(windows) > 0) TRY(launch_selection(source, arena, call, &select, error));
-    return launch_combination(source, arena, call, &combine, error);
+    if (ir_shape_elements(windows) > 0) TRY(launch_selection(source, call, &select, error));
+    return launch_combination(source, call, &combine, error);
 }

@@ -168,10 +168,9 @@ static void append_place(const Planner *self, Text *body, const int32_t *list, i
     cuda_append_dot(body, "d", strides, count);
 }
 
-static AmStatus launch(Planner *self, CudaSource *source, Text *body, int64_t elements, AmError *error) {
+static AmStatus launch(CudaSource *source, Text *body, int64_t elements, AmError *error) {
     text_append_string(body, "}\n");
-    return cuda_source_launch(source, self->arena, "attention", body, cuda_blocks(elements), CUDA_THREADS,
-                              error);
+    return cuda_source_launch(source, "attention", body, cuda_blocks(elements), CUDA_THREADS, error);
 }
 
 /* Copies an operand to the scratch memory in the order of the labels. */
@@ -184,7 +183,7 @@ static AmStatus pack(Planner *self, int32_t operand, int64_t at, const int32_t *
                 cuda_memory_type(shape_of(self, value)->type), (long long)at, operand);
     append_place(self, &body, list, count, value);
     text_append_string(&body, "];\n");
-    return launch(self, &self->before, &body, elements, error);
+    return launch(&self->before, &body, elements, error);
 }
 
 /* Copies a packed array of `type` to a result, and converts it. */
@@ -208,7 +207,7 @@ static AmStatus unpack(Planner *self, int32_t output, Dtype type, int64_t at, co
     body.failed |= load.failed || converted.failed;
     text_free(&load);
     text_free(&converted);
-    return launch(self, &self->after, &body, elements, error);
+    return launch(&self->after, &body, elements, error);
 }
 
 static void place(Planner *self, CudaAttentionArray array, Placed placed) {
@@ -328,7 +327,7 @@ static AmStatus write_log_sums(Planner *self, int64_t at, AmError *error) {
         text_append_string(&body, "])");
     }
     text_append_string(&body, ";\n");
-    return launch(self, &self->before, &body, elements, error);
+    return launch(&self->before, &body, elements, error);
 }
 
 /* Writes "o = o exp(own - log-sum-exp)". */
@@ -349,7 +348,7 @@ static AmStatus write_correction(Planner *self, int64_t output, int64_t own, int
     text_append_string(&body, ";\n");
     body.failed |= load.failed;
     text_free(&load);
-    return launch(self, &self->between, &body, elements, error);
+    return launch(&self->between, &body, elements, error);
 }
 
 /* Plans the forward pass of a region of gradients, and the statistics of the backward one. */
@@ -514,8 +513,8 @@ AmStatus cuda_prepare_attention(KernelCall *call, Arena *arena, AmError *error) 
     self->arena = arena;
     self->kernel = kernel;
     /* The scratch memory is an argument of all kernels. */
-    self->before = self->between = self->after =
-        (CudaSource){.parameters = call->operand_count + call->result_count, .scratch_bytes = 1};
+    self->before = self->between = self->after = (CudaSource){
+        .arena = arena, .parameters = call->operand_count + call->result_count, .scratch_bytes = 1};
     if (self->before.parameters > CUDA_MOST_PARAMETERS) return region_refuse("it has too many arrays", error);
     TRY(plan(self, error));
     TRY(cuda_open_dnn(device, error));

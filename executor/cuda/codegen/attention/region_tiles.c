@@ -538,6 +538,5 @@ AmStatus region_writer_tiles(RegionWriter *writer, const RegionSum *first, AmErr
         else append_element_results(&self, s);
     }
     text_append_string(self.out, "}\n");
-    return cuda_source_launch_long(writer->source, writer->arena, "attention", self.out, blocks, CUDA_THREADS,
-                                   error);
+    return cuda_source_launch_long(writer->source, "attention", self.out, blocks, CUDA_THREADS, error);
 }

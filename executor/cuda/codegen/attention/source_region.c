@@ -98,8 +98,8 @@ static int64_t begin_flat(RegionWriter *self, int32_t value) {
 
 static AmStatus launch_flat(RegionWriter *self, int64_t elements, AmError *error) {
     text_append_string(&self->body, "}\n");
-    return cuda_source_launch(self->source, self->arena, "attention", &self->body, cuda_blocks(elements),
-                              CUDA_THREADS, error);
+    return cuda_source_launch(self->source, "attention", &self->body, cuda_blocks(elements), CUDA_THREADS,
+                              error);
 }
 
 AmStatus region_writer_flat_sum(RegionWriter *self, const RegionSum *sum, AmError *error) {
@@ -176,7 +176,8 @@ AmStatus cuda_source_region(CudaSource *source, Arena *arena, const KernelCall *
     if (call->instruction->regions.count != 1)
         return kernel_call_refuse(call, "it lacks its computation", error);
     AmStatus status = region_plan_find(plan, arena, call->instruction->regions.programs[0], &reason);
-    *source = (CudaSource){.parameters = call->operand_count + call->result_count,
+    *source = (CudaSource){.arena = arena,
+                           .parameters = call->operand_count + call->result_count,
                            .scratch_bytes = plan->scratch_bytes};
     if (source->parameters > CUDA_MOST_PARAMETERS)
         return kernel_call_refuse(call, "it reads and writes more than 512 arrays", error);

@@ -229,20 +229,19 @@ static void write_tiles(Text *out, const Move *move) {
     text_append_string(out, ")) = group;\n    }\n}\n");
 }
 
-AmStatus cuda_source_move(CudaSource *source, Arena *arena, const char *kind, const CudaPack *pack,
-                          Dtype type, AmError *error) {
+AmStatus cuda_source_move(CudaSource *source, const char *kind, const CudaPack *pack, Dtype type,
+                          AmError *error) {
     Move move = plan_move(pack, type);
     Text body = {0};
     if (move.elements == 0) return AM_OK;
     if (move.fast < 0) {
         write_words(&body, &move);
-        return cuda_source_launch(source, arena, kind, &body, cuda_blocks(move.elements), CUDA_THREADS,
-                                  error);
+        return cuda_source_launch(source, kind, &body, cuda_blocks(move.elements), CUDA_THREADS, error);
     }
     int64_t width = move.pack.sizes[move.pack.rank - 1], height = move.pack.sizes[move.fast];
     int64_t side = LINE * move.group;
     write_tiles(&body, &move);
-    return cuda_source_launch(source, arena, kind, &body,
+    return cuda_source_launch(source, kind, &body,
                               move.elements / (width * height) * tiles_of(width, side) *
                                   tiles_of(height, side),
                               CUDA_THREADS, error);
@@ -250,8 +249,8 @@ AmStatus cuda_source_move(CudaSource *source, Arena *arena, const char *kind, co
 
 AmStatus cuda_source_pack(CudaSource *source, Arena *arena, const CudaPack *pack, Dtype type,
                           AmError *error) {
-    *source = (CudaSource){.parameters = 2};
-    return cuda_source_move(source, arena, "pack", pack, type, error);
+    *source = (CudaSource){.arena = arena, .parameters = 2};
+    return cuda_source_move(source, "pack", pack, type, error);
 }
 
 AmStatus cuda_prepare_pack(KernelCall *pack, Arena *arena, const KernelCall *call, const CudaPack *shape,

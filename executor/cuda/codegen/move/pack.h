@@ -27,8 +27,8 @@ int64_t cuda_pack_elements(const CudaPack *pack);
 AmStatus cuda_source_pack(CudaSource *source, Arena *arena, const CudaPack *pack, Dtype type, AmError *error);
 /* Adds the kernel of a pack, with names that begin with `kind`, to the source of a call with one operand
  * and one result. */
-AmStatus cuda_source_move(CudaSource *source, Arena *arena, const char *kind, const CudaPack *pack,
-                          Dtype type, AmError *error);
+AmStatus cuda_source_move(CudaSource *source, const char *kind, const CudaPack *pack, Dtype type,
+                          AmError *error);
 
 /* Prepares a pack of elements of `type` as a call of its own, which a call with a pack among its steps
  * runs when it is run. Its operands[0] and results[0] are addresses that the caller sets in bind(). */

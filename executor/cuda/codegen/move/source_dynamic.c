@@ -3,19 +3,18 @@
 #include "executor/cpu/move/dynamic.h"
 #include "executor/cuda/codegen/source_text.h"
 
-AmStatus cuda_source_dimension_size(CudaSource *source, Arena *arena, const KernelCall *call,
-                                    AmError *error) {
+AmStatus cuda_source_dimension_size(CudaSource *source, const KernelCall *call, AmError *error) {
     int64_t size;
     Text body = {0};
     TRY(dynamic_read_size(&size, call, error));
     cuda_append_signature(&body, call, source, NULL, false);
     text_append(&body, "    out0[0] = (%s)%lldll;\n}\n", cuda_memory_type(call->result_shapes[0]->type),
                 (long long)size);
-    return cuda_source_launch(source, arena, "dimension_size", &body, 1, 1, error);
+    return cuda_source_launch(source, "dimension_size", &body, 1, 1, error);
 }
 
-AmStatus cuda_source_same_elements(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
+AmStatus cuda_source_same_elements(CudaSource *source, const KernelCall *call, AmError *error) {
     TRY(dynamic_check_static(call, error));
     if (ir_shape_elements(call->result_shapes[0]) == 0) return AM_OK;
-    return cuda_source_copy_operand(source, arena, call, error);
+    return cuda_source_copy_operand(source, call, error);
 }

@@ -55,7 +55,7 @@ static int64_t join_words(IndexMap *map, int64_t bytes) {
     return bytes;
 }
 
-AmStatus cuda_source_gather(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
+AmStatus cuda_source_gather(CudaSource *source, const KernelCall *call, AmError *error) {
     IndexMap map;
     Text body = {0};
     int64_t elements = ir_shape_elements(call->result_shapes[0]), strides[IR_MAX_RANK];
@@ -109,7 +109,7 @@ AmStatus cuda_source_gather(CudaSource *source, Arena *arena, const KernelCall *
                 ";\n    const %s nothing = {};\n"
                 "    ((%s *)out0)[i] = inside ? ((const %s *)in0)[place] : nothing;\n}\n",
                 type, type, type);
-    return cuda_source_launch(source, arena, "gather", &body, cuda_blocks(elements), CUDA_THREADS, error);
+    return cuda_source_launch(source, "gather", &body, cuda_blocks(elements), CUDA_THREADS, error);
 }
 
 AmStatus cuda_index_map(IndexMap *map, const KernelCall *call, const IrShape *slices, AmError *error) {

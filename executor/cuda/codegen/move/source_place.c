@@ -13,14 +13,13 @@ static void append_start(Text *out, const KernelCall *call, const CudaSource *so
     cuda_append_guard(out, elements);
 }
 
-static AmStatus launch(CudaSource *source, Arena *arena, const char *kind, Text *body, int64_t elements,
-                       AmError *error) {
-    return cuda_source_launch(source, arena, kind, body, cuda_blocks(elements), CUDA_THREADS, error);
+static AmStatus launch(CudaSource *source, const char *kind, Text *body, int64_t elements, AmError *error) {
+    return cuda_source_launch(source, kind, body, cuda_blocks(elements), CUDA_THREADS, error);
 }
 
 /* Writes the kernel of a pad: operand element p is at low + p * (interior + 1), all else is operand 1. A
  * thread writes a group of neighbours, either all of the operand or all of the border. */
-AmStatus cuda_source_pad(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
+AmStatus cuda_source_pad(CudaSource *source, const KernelCall *call, AmError *error) {
     const IrShape *shape = call->result_shapes[0], *operand = call->operand_shapes[0];
     const IrPadding *padding = call->attributes->padding;
     const char *type = cuda_word(dtype_bytes(shape->type));
@@ -65,12 +64,12 @@ AmStatus cuda_source_pad(CudaSource *source, Arena *arena, const KernelCall *cal
                 "        for (u32 k = 0; k < %lld; k++) group.at[k] = ((const %s *)in1)[0];\n"
                 "    ((Group<%s, %lld> *)out0)[i] = group;\n}\n",
                 (long long)group, type, type, (long long)group);
-    return launch(source, arena, "pad", &body, groups, error);
+    return launch(source, "pad", &body, groups, error);
 }
 
 /* Writes the kernel of a concatenate. An operand is a run along the dimension and those after it; a thread
  * copies one word of a run. */
-AmStatus cuda_source_concatenate(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
+AmStatus cuda_source_concatenate(CudaSource *source, const KernelCall *call, AmError *error) {
     const IrShape *shape = call->result_shapes[0];
     int32_t dimension = (int32_t)call->attributes->dimensions[0];
     int64_t strides[IR_MAX_RANK], start = 0, word = dtype_bytes(shape->type), odd = 0;
@@ -95,12 +94,12 @@ AmStatus cuda_source_concatenate(CudaSource *source, Arena *arena, const KernelC
         start += part;
     }
     text_append_string(&body, "}\n");
-    return launch(source, arena, "concatenate", &body, words, error);
+    return launch(source, "concatenate", &body, words, error);
 }
 
 /* Writes a constant. The literal's bytes are uploaded: a program's constants have one kernel per type and
  * size. */
-AmStatus cuda_source_constant(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
+AmStatus cuda_source_constant(CudaSource *source, const KernelCall *call, AmError *error) {
     const IrLiteral *literal = call->instruction->compute.literal;
     int64_t elements = ir_shape_elements(call->result_shapes[0]);
     const char *type = cuda_memory_type(call->result_shapes[0]->type);
@@ -112,32 +111,29 @@ AmStatus cuda_source_constant(CudaSource *source, Arena *arena, const KernelCall
     source->upload_bytes = ir_shape_bytes(call->result_shapes[0]);
     append_start(&body, call, source, elements);
     text_append(&body, "    out0[i] = ((const %s *)upload)[i];\n}\n", type);
-    return launch(source, arena, "constant", &body, elements, error);
+    return launch(source, "constant", &body, elements, error);
 }
 
 /* Adds the launch that copies operand 0 to result 0: one thread for each word of up to 16 bytes. */
-static AmStatus launch_bytes(CudaSource *source, Arena *arena, const KernelCall *call, const char *kind,
-                             int64_t bytes, AmError *error) {
+static AmStatus launch_bytes(CudaSource *source, const KernelCall *call, const char *kind, int64_t bytes,
+                             AmError *error) {
     int64_t width = 16;
     while (bytes % width != 0) width /= 2;
     Text body = {0};
     append_start(&body, call, source, bytes / width);
     text_append(&body, "    ((%s *)out0)[i] = ((const %s *)in0)[i];\n}\n", cuda_word(width),
                 cuda_word(width));
-    return launch(source, arena, kind, &body, bytes / width, error);
+    return launch(source, kind, &body, bytes / width, error);
 }
 
 /* Writes a bitcast-convert. Between widths the smaller type has one more dimension, the innermost: the bytes
  * do not move. */
-AmStatus cuda_source_bitcast_convert(CudaSource *source, Arena *arena, const KernelCall *call,
-                                     AmError *error) {
+AmStatus cuda_source_bitcast_convert(CudaSource *source, const KernelCall *call, AmError *error) {
     const IrShape *from = call->operand_shapes[0], *to = call->result_shapes[0];
-    if (dtype_bits(from->type) == dtype_bits(to->type))
-        return cuda_source_elements(source, arena, call, error);
+    if (dtype_bits(from->type) == dtype_bits(to->type)) return cuda_source_elements(source, call, error);
     if (ir_shape_bytes(from) != ir_shape_bytes(to))
         return kernel_call_refuse(call, "operand and result differ in size", error);
-    return ir_shape_bytes(to) > 0 ? launch_bytes(source, arena, call, "bits", ir_shape_bytes(to), error)
-                                  : AM_OK;
+    return ir_shape_bytes(to) > 0 ? launch_bytes(source, call, "bits", ir_shape_bytes(to), error) : AM_OK;
 }
 
 /* Returns whether there are scalar integers from operand `first` on, one per dimension of operand 0. */
@@ -224,7 +220,7 @@ static void join_words(Words *self, const IrShape *array, const IrShape *box) {
     self->box.dimensions = self->sizes[1];
 }
 
-AmStatus cuda_source_dynamic_slice(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
+AmStatus cuda_source_dynamic_slice(CudaSource *source, const KernelCall *call, AmError *error) {
     int64_t strides[IR_MAX_RANK];
     Words words;
     Text body = {0};
@@ -241,30 +237,29 @@ AmStatus cuda_source_dynamic_slice(CudaSource *source, Arena *arena, const Kerne
                     words.type, words.type, words.type);
         append_part_place(&body, &words.array);
         text_append_string(&body, "] : nothing;\n}\n");
-        return launch(source, arena, "dynamic_slice_part", &body, elements, error);
+        return launch(source, "dynamic_slice_part", &body, elements, error);
     }
     append_offset(&body, call, 1, &words.array, words.box.dimensions);
     text_append(&body, "    ((%s *)out0)[i] = ((const %s *)in0)[at + ", words.type, words.type);
     cuda_append_dot(&body, "d", strides, words.array.rank);
     text_append_string(&body, "];\n}\n");
-    return launch(source, arena, "dynamic_slice", &body, elements, error);
+    return launch(source, "dynamic_slice", &body, elements, error);
 }
 
-AmStatus cuda_source_copy_operand(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
+AmStatus cuda_source_copy_operand(CudaSource *source, const KernelCall *call, AmError *error) {
     int64_t bytes = ir_shape_bytes(call->result_shapes[0]);
     if (bytes == 0) return AM_OK;
-    TRY(launch_bytes(source, arena, call, "copy", bytes, error));
+    TRY(launch_bytes(source, call, "copy", bytes, error));
     source->launches[source->launch_count - 1].copies = true;
     return AM_OK;
 }
 
-AmStatus cuda_source_dynamic_update_slice(CudaSource *source, Arena *arena, const KernelCall *call,
-                                          AmError *error) {
+AmStatus cuda_source_dynamic_update_slice(CudaSource *source, const KernelCall *call, AmError *error) {
     int64_t strides[IR_MAX_RANK];
     Words words;
     Text body = {0};
     if (!has_scalar_indices(call, 2)) return kernel_call_refuse(call, "not with these indices", error);
-    TRY(cuda_source_copy_operand(source, arena, call, error));
+    TRY(cuda_source_copy_operand(source, call, error));
     if (ir_shape_elements(call->operand_shapes[1]) == 0) return AM_OK;
     join_words(&words, call->result_shapes[0], call->operand_shapes[1]);
     int64_t elements = ir_shape_elements(&words.box);
@@ -276,11 +271,11 @@ AmStatus cuda_source_dynamic_update_slice(CudaSource *source, Arena *arena, cons
         text_append(&body, "    if (inside) ((%s *)out0)[", words.type);
         append_part_place(&body, &words.array);
         text_append(&body, "] = ((const %s *)in1)[i];\n}\n", words.type);
-        return launch(source, arena, "dynamic_update_part", &body, elements, error);
+        return launch(source, "dynamic_update_part", &body, elements, error);
     }
     append_offset(&body, call, 2, &words.array, words.box.dimensions);
     text_append(&body, "    ((%s *)out0)[at + ", words.type);
     cuda_append_dot(&body, "d", strides, words.array.rank);
     text_append(&body, "] = ((const %s *)in1)[i];\n}\n", words.type);
-    return launch(source, arena, "dynamic_update", &body, elements, error);
+    return launch(source, "dynamic_update", &body, elements, error);
 }

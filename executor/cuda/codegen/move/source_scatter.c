@@ -16,6 +16,7 @@ enum { FEW_POSITIONS = 2, FEW_ROWS = 8, TILE = 2048, CHUNK = 8, AT_ONCE = 16 };
 
 /* The entries that are sorted. */
 typedef struct Entries {
+    const IndexMap *map;
     int64_t cells;   /* elements of a window along the dimensions that indices move */
     int64_t columns; /* elements of a window along the other dimensions */
     int64_t count;   /* positions times cells */
@@ -48,7 +49,8 @@ static void append_part(Text *out, const char *indent, const char *name, int32_t
 }
 
 /* Appends p0, ..., the position of entry "entry", and c0, ..., its cell. */
-static void append_entry(Text *out, const IndexMap *map, const Entries *entries, const char *indent) {
+static void append_entry(Text *out, const Entries *entries, const char *indent) {
+    const IndexMap *map = entries->map;
     int64_t stride = entries->count;
     for (int32_t n = 0; n < map->position_rank; n++) {
         stride /= map->positions[n];
@@ -69,9 +71,10 @@ static void append_number(Text *out, const Entries *entries, const char *indent,
 }
 
 /* Appends the assignment of the key of entry "entry" to `key`, which stays all ones outside the shard. */
-static void append_key(Text *out, const IndexMap *map, const Entries *entries) {
+static void append_key(Text *out, const Entries *entries) {
+    const IndexMap *map = entries->map;
     static const char indent[] = "            ";
-    append_entry(out, map, entries, indent);
+    append_entry(out, entries, indent);
     append_indices(out, map, indent);
     text_append(out, "%su64 place = ", indent);
     cuda_append_dot(out, "p", map->batch_strides, map->position_rank);
@@ -91,8 +94,8 @@ static void append_key(Text *out, const IndexMap *map, const Entries *entries) {
 
 /* Adds the launch that writes sorted tiles of keys to the scratch memory, by a bitonic network for each
  * block. */
-static AmStatus launch_tiles(CudaSource *source, Arena *arena, const KernelCall *call, const IndexMap *map,
-                             const Entries *entries, int32_t tile, AmError *error) {
+static AmStatus launch_tiles(CudaSource *source, const KernelCall *call, const Entries *entries, int32_t tile,
+                             AmError *error) {
     Text body = {0};
     cuda_append_signature(&body, call, source, "u64", false);
     text_append(&body,
@@ -103,7 +106,7 @@ static AmStatus launch_tiles(CudaSource *source, Arena *arena, const KernelCall 
                 "        if (first + k < %lldll) {\n",
                 tile, tile, tile, CUDA_THREADS, (long long)entries->count);
     append_number(&body, entries, "            ", "first + k");
-    append_key(&body, map, entries);
+    append_key(&body, entries);
     text_append(&body,
                 "        }\n"
                 "        keys[k] = key;\n"
@@ -125,15 +128,15 @@ static AmStatus launch_tiles(CudaSource *source, Arena *arena, const KernelCall 
                 "        if (first + k < %lldll) scratch[first + k] = keys[k];\n"
                 "}\n",
                 tile, tile / 2, CUDA_THREADS, tile, CUDA_THREADS, (long long)entries->count);
-    return cuda_source_launch(source, arena, "scatter_tiles", &body,
+    return cuda_source_launch(source, "scatter_tiles", &body,
                               entries->count / tile + (entries->count % tile > 0), CUDA_THREADS, error);
 }
 
 /* Adds the launches that merge pairs of runs between the halves of the scratch memory; a thread writes CHUNK
  * keys. The number of a launch is the length of its runs, plus 1 if they are in the second half. *half: the
  * half that holds the result. */
-static AmStatus launch_merges(CudaSource *source, Arena *arena, const KernelCall *call,
-                              const Entries *entries, int32_t *half, AmError *error) {
+static AmStatus launch_merges(CudaSource *source, const KernelCall *call, const Entries *entries,
+                              int32_t *half, AmError *error) {
     long long count = (long long)entries->count;
     Text body = {0};
     *half = 0;
@@ -162,8 +165,8 @@ static AmStatus launch_merges(CudaSource *source, Arena *arena, const KernelCall
         "        sorted[k] = keys[takes_right ? right++ : left++];\n"
         "    }\n"
         "}\n");
-    TRY(cuda_source_launch(source, arena, "scatter_merge", &body,
-                           cuda_blocks(count / CHUNK + (count % CHUNK > 0)), CUDA_THREADS, error));
+    TRY(cuda_source_launch(source, "scatter_merge", &body, cuda_blocks(count / CHUNK + (count % CHUNK > 0)),
+                           CUDA_THREADS, error));
     CudaLaunch *first = &source->launches[source->launch_count - 1];
     first->numbered = true;
     first->number = TILE;
@@ -171,7 +174,7 @@ static AmStatus launch_merges(CudaSource *source, Arena *arena, const KernelCall
     for (int64_t run = 2 * TILE; run < count; run *= 2, *half = 1 - *half) {
         CudaLaunch next = source->launches[source->launch_count - 1];
         next.number = run + *half;
-        TRY(cuda_source_add(source, arena, &next, error));
+        TRY(cuda_source_add(source, &next, error));
     }
     return AM_OK;
 }
@@ -183,12 +186,13 @@ static void column_strides(int64_t *of_columns, const Entries *entries, const in
 }
 
 /* Appends "NEXT = UPDATE;", the load of the update of the entry with key KEY. */
-static void append_update(Text *out, const KernelCall *call, const IndexMap *map, const Entries *entries,
-                          const char *indent, const char *key, const char *next) {
+static void append_update(Text *out, const KernelCall *call, const Entries *entries, const char *indent,
+                          const char *key, const char *next) {
+    const IndexMap *map = entries->map;
     char number[64];
     snprintf(number, sizeof number, "%s & %lluull", key, (1ull << entries->bits) - 1);
     append_number(out, entries, indent, number);
-    append_entry(out, map, entries, indent);
+    append_entry(out, entries, indent);
     text_append(out, "%sconst s64 update = in_window + ", indent);
     cuda_append_dot(out, "p", map->slice_strides, map->position_rank);
     for (int32_t w = 0; w < map->window_rank; w++)
@@ -201,11 +205,11 @@ static void append_update(Text *out, const KernelCall *call, const IndexMap *map
 
 /* Appends the combination of a row: its first update, then AT_ONCE updates at a time, whose keys and values
  * are loaded before they are combined. */
-static void append_row(Text *out, const KernelCall *call, const IndexMap *map, const Entries *entries) {
+static void append_row(Text *out, const KernelCall *call, const Entries *entries) {
     const char *type = cuda_value_type(call->operand_shapes[2]->type);
     long long count = (long long)entries->count;
     text_append(out, "    {\n        %s next;\n", type);
-    append_update(out, call, map, entries, "        ", "key", "next");
+    append_update(out, call, entries, "        ", "key", "next");
     text_append(out,
                 "        value = combine(value, next);\n"
                 "    }\n"
@@ -219,7 +223,7 @@ static void append_row(Text *out, const KernelCall *call, const IndexMap *map, c
                 "            if (ahead[k] >> %d != row) continue;\n",
                 count, entries->bits, AT_ONCE, AT_ONCE, type, AT_ONCE, AT_ONCE, count, AT_ONCE,
                 entries->bits);
-    append_update(out, call, map, entries, "            ", "ahead[k]", "next[k]");
+    append_update(out, call, entries, "            ", "ahead[k]", "next[k]");
     text_append(out,
                 "        }\n"
                 "#pragma unroll\n"
@@ -231,15 +235,15 @@ static void append_row(Text *out, const KernelCall *call, const IndexMap *map, c
 
 /* Adds the launch that combines the updates. The thread of the first entry of a row combines the whole
  * row. */
-static AmStatus launch_rows(CudaSource *source, Arena *arena, const KernelCall *call, const IndexMap *map,
-                            const Entries *entries, const ElementComputation *combine, int32_t half,
-                            AmError *error) {
+static AmStatus launch_rows(CudaSource *source, const KernelCall *call, const Entries *entries,
+                            const ElementComputation *combine, int32_t half, AmError *error) {
+    const IndexMap *map = entries->map;
     Dtype type = call->operand_shapes[2]->type;
     int64_t elements = entries->count * entries->columns, strides[IR_MAX_RANK], stride = entries->columns;
     Text body = {0};
     cuda_append_signature(&body, call, source, "u64", false);
     cuda_append_guard(&body, elements);
-    AmStatus status = cuda_append_computation(&body, arena, call, "combine", combine, error);
+    AmStatus status = cuda_append_computation(&body, source->arena, call, "combine", combine, error);
     if (status != AM_OK) {
         text_free(&body);
         return status;
@@ -264,12 +268,11 @@ static AmStatus launch_rows(CudaSource *source, Arena *arena, const KernelCall *
     text_append(&body, ";\n    %s value = ", cuda_value_type(type));
     cuda_append_element(&body, type, "out0", "place");
     text_append_string(&body, ";\n");
-    append_row(&body, call, map, entries);
+    append_row(&body, call, entries);
     text_append_string(&body, "    out0[place] = ");
     cuda_append_store(&body, type, "value");
     text_append_string(&body, ";\n}\n");
-    return cuda_source_launch(source, arena, "scatter_rows", &body, cuda_blocks(elements), CUDA_THREADS,
-                              error);
+    return cuda_source_launch(source, "scatter_rows", &body, cuda_blocks(elements), CUDA_THREADS, error);
 }
 
 /* Appends position number `number` as coordinates p0, ... */
@@ -312,14 +315,14 @@ static void append_membership(Text *out, const IndexMap *map, const IrGather *fo
     }
 }
 
-static AmStatus launch_by_result(CudaSource *source, Arena *arena, const KernelCall *call,
-                                 const IndexMap *map, const ElementComputation *combine, AmError *error) {
+static AmStatus launch_by_result(CudaSource *source, const KernelCall *call, const IndexMap *map,
+                                 const ElementComputation *combine, AmError *error) {
     const IrShape *shape = call->result_shapes[0];
     const IrGather *form = call->attributes->gather;
     Text body = {0};
     cuda_append_signature(&body, call, source, NULL, false);
     cuda_append_guard(&body, ir_shape_elements(shape));
-    AmStatus status = cuda_append_computation(&body, arena, call, "combine", combine, error);
+    AmStatus status = cuda_append_computation(&body, source->arena, call, "combine", combine, error);
     if (status != AM_OK) {
         text_free(&body);
         return status;
@@ -350,25 +353,24 @@ static AmStatus launch_by_result(CudaSource *source, Arena *arena, const KernelC
     text_append_string(&body, ");\n    }\n    out0[i] = ");
     cuda_append_store(&body, shape->type, "value");
     text_append_string(&body, ";\n}\n");
-    return cuda_source_launch(source, arena, "scatter_all", &body, cuda_blocks(ir_shape_elements(shape)),
+    return cuda_source_launch(source, "scatter_all", &body, cuda_blocks(ir_shape_elements(shape)),
                               CUDA_THREADS, error);
 }
 
-AmStatus cuda_source_scatter(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
+AmStatus cuda_source_scatter(CudaSource *source, const KernelCall *call, AmError *error) {
     IndexMap map;
     ElementComputation combine;
     if (call->operand_count != 3 || call->result_count != 1)
         return kernel_call_refuse(call, "only with one operand", error);
     Dtype type = call->operand_shapes[0]->type;
     TRY(cuda_index_map(&map, call, call->operand_shapes[2], error));
-    TRY(cuda_computation_read(&combine, arena, call, call->instruction->compute.called, (Dtype[]){type, type},
-                              2, type, error));
+    TRY(cuda_computation_read(&combine, source->arena, call, call->instruction->compute.called,
+                              (Dtype[]){type, type}, 2, type, error));
     if (call->operand_shapes[2]->type != type)
         return kernel_call_refuse(call, "its computation is not of two elements", error);
     if (ir_shape_elements(call->operand_shapes[0]) == 0) return AM_OK;
-    if (ir_shape_elements(call->operand_shapes[2]) == 0)
-        return cuda_source_copy_operand(source, arena, call, error);
-    Entries entries = {.cells = 1, .columns = 1};
+    if (ir_shape_elements(call->operand_shapes[2]) == 0) return cuda_source_copy_operand(source, call, error);
+    Entries entries = {.map = &map, .cells = 1, .columns = 1};
     for (int32_t k = 0; k < map.map_count; k++)
         if (map.map_window[k] >= 0 && map.map_size[k] != 1 && !map.map_full[k])
             entries.expanded[map.map_window[k]] = true;
@@ -379,12 +381,12 @@ AmStatus cuda_source_scatter(CudaSource *source, Arena *arena, const KernelCall 
     int64_t elements = ir_shape_elements(call->result_shapes[0]);
     if (map.position_count <= FEW_POSITIONS || elements <= FEW_ROWS * entries.cells ||
         elements > INT64_MAX >> entries.bits)
-        return launch_by_result(source, arena, call, &map, &combine, error);
+        return launch_by_result(source, call, &map, &combine, error);
     int32_t tile = 2, half;
     while (tile < TILE && tile < entries.count) tile *= 2;
     source->scratch_bytes = (entries.count > TILE ? 2 : 1) * (int64_t)sizeof(uint64_t) * entries.count;
-    TRY(cuda_source_copy_operand(source, arena, call, error));
-    TRY(launch_tiles(source, arena, call, &map, &entries, tile, error));
-    TRY(launch_merges(source, arena, call, &entries, &half, error));
-    return launch_rows(source, arena, call, &map, &entries, &combine, half, error);
+    TRY(cuda_source_copy_operand(source, call, error));
+    TRY(launch_tiles(source, call, &entries, tile, error));
+    TRY(launch_merges(source, call, &entries, &half, error));
+    return launch_rows(source, call, &entries, &combine, half, error);
 }

@@ -68,13 +68,13 @@ static void append_comparison(Text *out, const KernelCall *call, const Sort *sor
 /* Appends "compare": on the pairs of elements of all operands, left and right. */
 typedef AmStatus CompareWriter(Text *out, Arena *arena, const KernelCall *call, AmError *error);
 
-static AmStatus launch_insertion(CudaSource *source, Arena *arena, const KernelCall *call, const Sort *sort,
+static AmStatus launch_insertion(CudaSource *source, const KernelCall *call, const Sort *sort,
                                  CompareWriter *write, AmError *error) {
     Text body = {0};
     cuda_append_signature(&body, call, source, sort->item, false);
     cuda_append_guard(&body, sort->lines * sort->chunks);
     append_chunk(&body, sort, "items", NULL);
-    AmStatus status = write(&body, arena, call, error);
+    AmStatus status = write(&body, source->arena, call, error);
     if (status != AM_OK) {
         text_free(&body);
         return status;
@@ -89,18 +89,18 @@ static AmStatus launch_insertion(CudaSource *source, Arena *arena, const KernelC
                 "    }\n"
                 "}\n",
                 CHUNK, CHUNK, (long long)sort->length, sort->item);
-    return cuda_source_launch(source, arena, "sort_chunks", &body, cuda_blocks(sort->lines * sort->chunks),
+    return cuda_source_launch(source, "sort_chunks", &body, cuda_blocks(sort->lines * sort->chunks),
                               CUDA_THREADS, error);
 }
 
 /* The launch's number is the length of the runs, plus 1 if they are in the second half. */
-static AmStatus launch_merge(CudaSource *source, Arena *arena, const KernelCall *call, const Sort *sort,
+static AmStatus launch_merge(CudaSource *source, const KernelCall *call, const Sort *sort,
                              CompareWriter *write, AmError *error) {
     Text body = {0};
     cuda_append_signature(&body, call, source, sort->item, true);
     cuda_append_guard(&body, sort->lines * sort->chunks);
     append_chunk(&body, sort, "even", "odd");
-    AmStatus status = write(&body, arena, call, error);
+    AmStatus status = write(&body, source->arena, call, error);
     if (status != AM_OK) {
         text_free(&body);
         return status;
@@ -129,8 +129,8 @@ static AmStatus launch_merge(CudaSource *source, Arena *arena, const KernelCall 
                "        sorted[k] = items[takes_right ? right++ : left++];\n"
                "    }\n"
                "}\n");
-    TRY(cuda_source_launch(source, arena, "sort_merge", &body, cuda_blocks(sort->lines * sort->chunks),
-                           CUDA_THREADS, error));
+    TRY(cuda_source_launch(source, "sort_merge", &body, cuda_blocks(sort->lines * sort->chunks), CUDA_THREADS,
+                           error));
     CudaLaunch *first = &source->launches[source->launch_count - 1];
     first->numbered = true;
     first->number = CHUNK;
@@ -138,19 +138,19 @@ static AmStatus launch_merge(CudaSource *source, Arena *arena, const KernelCall 
     for (int64_t run = 2 * CHUNK; run < sort->length; run *= 2, half = 1 - half) {
         CudaLaunch next = source->launches[source->launch_count - 1];
         next.number = run + half;
-        TRY(cuda_source_add(source, arena, &next, error));
+        TRY(cuda_source_add(source, &next, error));
     }
     return AM_OK;
 }
 
 /* Sorts the places of all lines; *half: where they are in the end. */
-static AmStatus launch_passes(CudaSource *source, Arena *arena, const KernelCall *call, const Sort *sort,
+static AmStatus launch_passes(CudaSource *source, const KernelCall *call, const Sort *sort,
                               CompareWriter *write, int32_t *half, AmError *error) {
     *half = 0;
     source->scratch_bytes = 2 * sort->lines * sort->length * (sort->length <= INT32_MAX ? 4 : 8);
-    TRY(launch_insertion(source, arena, call, sort, write, error));
+    TRY(launch_insertion(source, call, sort, write, error));
     for (int64_t run = CHUNK; run < sort->length; run *= 2) *half = 1 - *half;
-    return sort->length > CHUNK ? launch_merge(source, arena, call, sort, write, error) : AM_OK;
+    return sort->length > CHUNK ? launch_merge(source, call, sort, write, error) : AM_OK;
 }
 
 static AmStatus write_comparator(Text *out, Arena *arena, const KernelCall *call, AmError *error) {
@@ -163,7 +163,7 @@ static AmStatus write_comparator(Text *out, Arena *arena, const KernelCall *call
     return cuda_append_computation(out, arena, call, "compare", &comparator, error);
 }
 
-AmStatus cuda_source_sort(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
+AmStatus cuda_source_sort(CudaSource *source, const KernelCall *call, AmError *error) {
     const IrShape *shape = call->operand_shapes[0];
     const IrAttributes *attributes = call->attributes;
     Text body = {0};
@@ -173,11 +173,11 @@ AmStatus cuda_source_sort(CudaSource *source, Arena *arena, const KernelCall *ca
     Sort sort = describe(shape, attributes->dimensions[0]);
     int64_t elements = sort.lines * sort.length;
     if (elements == 0) {
-        AmStatus status = write_comparator(&body, arena, call, error);
+        AmStatus status = write_comparator(&body, source->arena, call, error);
         text_free(&body);
         return status;
     }
-    TRY(launch_passes(source, arena, call, &sort, write_comparator, &half, error));
+    TRY(launch_passes(source, call, &sort, write_comparator, &half, error));
     cuda_append_signature(&body, call, source, sort.item, false);
     cuda_append_guard(&body, elements);
     cuda_append_coordinate(&body, "outer", 0, elements, sort.length * sort.inner,
@@ -193,7 +193,7 @@ AmStatus cuda_source_sort(CudaSource *source, Arena *arena, const KernelCall *ca
     for (int32_t k = 0; k < call->operand_count; k++)
         text_append(&body, "    out%d[i] = in%d[place];\n", k, k);
     text_append_string(&body, "}\n");
-    return cuda_source_launch(source, arena, "sort_place", &body, cuda_blocks(elements), CUDA_THREADS, error);
+    return cuda_source_launch(source, "sort_place", &body, cuda_blocks(elements), CUDA_THREADS, error);
 }
 
 /* Writes the order by value; floating types have the total order of their bits. */
@@ -212,7 +212,7 @@ static AmStatus write_value_order(Text *out, Arena *arena, const KernelCall *cal
     return AM_OK;
 }
 
-AmStatus cuda_source_topk(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
+AmStatus cuda_source_topk(CudaSource *source, const KernelCall *call, AmError *error) {
     const IrShape *shape = call->operand_shapes[0];
     Text body = {0};
     int32_t half;
@@ -230,7 +230,7 @@ AmStatus cuda_source_topk(CudaSource *source, Arena *arena, const KernelCall *ca
     if (kept > sort.length || elements != kept * sort.lines)
         return kernel_call_refuse(call, "its results have other sizes", error);
     if (elements == 0) return AM_OK;
-    TRY(launch_passes(source, arena, call, &sort, write_value_order, &half, error));
+    TRY(launch_passes(source, call, &sort, write_value_order, &half, error));
     cuda_append_signature(&body, call, source, sort.item, false);
     cuda_append_guard(&body, elements);
     cuda_append_coordinate(&body, "line", 0, elements, kept, sort.lines);
@@ -241,5 +241,5 @@ AmStatus cuda_source_topk(CudaSource *source, Arena *arena, const KernelCall *ca
                 "    out1[i] = (%s)place;\n}\n",
                 (long long)(half ? sort.lines * sort.length : 0), (long long)sort.length,
                 (long long)sort.length, cuda_memory_type(places->type));
-    return cuda_source_launch(source, arena, "topk", &body, cuda_blocks(elements), CUDA_THREADS, error);
+    return cuda_source_launch(source, "topk", &body, cuda_blocks(elements), CUDA_THREADS, error);
 }

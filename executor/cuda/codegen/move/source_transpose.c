@@ -3,17 +3,17 @@
 #include "executor/cuda/codegen/move/pack.h"
 #include "executor/cuda/codegen/source_text.h"
 
-AmStatus cuda_source_transpose(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
+AmStatus cuda_source_transpose(CudaSource *source, const KernelCall *call, AmError *error) {
     const IrShape *operand = call->operand_shapes[0], *result = call->result_shapes[0];
     int64_t strides[IR_MAX_RANK];
     CudaPack pack = {0};
     strided_row_major(strides, operand->dimensions, operand->rank);
     for (int32_t d = 0; d < result->rank; d++)
         cuda_pack_add(&pack, result->dimensions[d], strides[call->attributes->dimensions[d]]);
-    return cuda_source_move(source, arena, "transpose", &pack, result->type, error);
+    return cuda_source_move(source, "transpose", &pack, result->type, error);
 }
 
-AmStatus cuda_source_slice(CudaSource *source, Arena *arena, const KernelCall *call, AmError *error) {
+AmStatus cuda_source_slice(CudaSource *source, const KernelCall *call, AmError *error) {
     const IrShape *operand = call->operand_shapes[0], *result = call->result_shapes[0];
     const IrAttributes *attributes = call->attributes;
     int64_t strides[IR_MAX_RANK];
@@ -24,5 +24,5 @@ AmStatus cuda_source_slice(CudaSource *source, Arena *arena, const KernelCall *c
         cuda_pack_add(&pack, result->dimensions[d],
                       strides[d] * (attributes->slice_stride ? attributes->slice_stride[d] : 1));
     }
-    return cuda_source_move(source, arena, "slice", &pack, result->type, error);
+    return cuda_source_move(source, "slice", &pack, result->type, error);
 }
