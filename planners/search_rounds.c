@@ -111,6 +111,8 @@ static AmStatus add_stage_baselines(Round *self, AmError *error) {
 
 /* ---- phases: rounds and restarts ---- */
 
+enum { FIRST_ROUND = -3, POLICY_PIPELINES = 16 };
+
 typedef enum PhaseKind {
     PHASE_ROUND,
     PHASE_ONE_STAGE, /* a small round: the beginning of the one-stage search of round 0 */
@@ -125,9 +127,10 @@ typedef struct Phase {
 
 typedef struct Phases {
     SearchContext *search;
-    double climbed_from; /* the step of the last round's plan */
-    int64_t standard;    /* evaluations up to the end of round 0 */
-    AmError refusal;     /* of the last round that had a reason for no plan */
+    double climbed_from;   /* the step of the last round's plan */
+    int64_t standard;      /* evaluations up to the end of round 0 */
+    bool policy_continues; /* from the pipelines of the first round, which has its one-stage plans, too */
+    AmError refusal;       /* of the last round that had a reason for no plan */
 } Phases;
 
 enum { SMALL_PHASES = 3, FIRST_PHASES = SMALL_PHASES + 1, MOST_PHASES = FIRST_PHASES + 48 };
@@ -137,8 +140,10 @@ enum { SMALL_PHASES = 3, FIRST_PHASES = SMALL_PHASES + 1, MOST_PHASES = FIRST_PH
  * after it in multiples of the evaluations up to its end. Modules that are priced slowly have no small
  * phases, and only small ones have the one-stage phase. */
 static Phase phase_at(const Phases *self, int32_t k) {
-    static const Phase small[SMALL_PHASES] = {
-        {PHASE_ROUND, -3, 8}, {PHASE_ONE_STAGE, -2, 48}, {PHASE_ROUND, -1, 24}};
+    static const Phase small[SMALL_PHASES] = {{PHASE_ROUND, FIRST_ROUND, 8},
+                                              {PHASE_ONE_STAGE, -2, SEARCH_FIRST_STAGE_PLANS},
+                                              {PHASE_ROUND, -1, 24}};
+    if (k == 0 && self->policy_continues) return (Phase){PHASE_ROUND, FIRST_ROUND, POLICY_PIPELINES};
     if (k < SMALL_PHASES) return small[k];
     int32_t round = (k - SMALL_PHASES + 1) / 2;
     bool is_round = (k - SMALL_PHASES) % 2 == 0;
@@ -159,6 +164,7 @@ static AmStatus run_round(Phases *self, const Phase *phase, AmError *error) {
     const bool is_large = search_module_is_large(search->primary);
     const int32_t micro_batches = search->micro_batches;
     if (phase->number < 0) round.scope.purpose = PURPOSE_PIPELINES;
+    if (self->policy_continues && phase->number == FIRST_ROUND) round.scope.purpose = PURPOSE_STAGES;
     if (phase->number > 0) round.scope.seed += (uint64_t)phase->number * SEARCH_SEED_STEP;
     if (phase->kind == PHASE_ONE_STAGE) {
         TRY(add_first_stage_plans(&round, phase->size, error));
@@ -191,15 +197,26 @@ static AmStatus run_round(Phases *self, const Phase *phase, AmError *error) {
     return AM_OK;
 }
 
-/* Returns whether a small round has one-stage plans: its estimates of all meshes, which round 0 makes
- * again, take up to a second for larger modules. If memory is scarce, pipelines come first. */
-static bool begins_with_one_stage(const SearchContext *search) {
+/* Returns whether a search may have a small round of one-stage plans: its estimates of all meshes, which
+ * round 0 makes again, take up to a second for larger modules. */
+static bool may_begin_with_one_stage(const SearchContext *search) {
     const SearchScope *scope = search->scope;
-    bool is_scarce = !search->result->plan && search->result->nearest;
-    return !is_scarce && ir_represented(search->primary->canonical) <= BEGINS_WITH_ONE_STAGE &&
+    return ir_represented(search->primary->canonical) <= BEGINS_WITH_ONE_STAGE &&
            search->micro_batches <= 1 && degrees_allow_stages(&scope->request->constraints.degrees, 1) &&
-           scope->limits.seconds == 0 && !scope->request->method.no_seeds &&
-           search_method_explores(scope->searcher) && !budget_is_over(&search->budget);
+           scope->limits.seconds == 0 && !budget_is_over(&search->budget);
+}
+
+/* Returns whether a small round has one-stage plans. If memory is scarce, pipelines come first. */
+static bool begins_with_one_stage(const SearchContext *search) {
+    bool is_scarce = !search->result->plan && search->result->nearest;
+    return !is_scarce && may_begin_with_one_stage(search) && !search->request->method.no_seeds &&
+           search_method_explores(search->scope->searcher);
+}
+
+/* Returns whether the policy has the rest of the first round, with the number of stages as its choice. */
+static bool continues_by_policy(const SearchContext *search) {
+    bool chooses = search->scope->searcher == SEARCHER_DQN && !search->request->method.no_stage_choice;
+    return chooses && may_begin_with_one_stage(search);
 }
 
 /* Runs phases until the budget ends, or until a round and the restarts before it price nothing new. The
@@ -208,9 +225,11 @@ static AmStatus run_phases(Phases *self, AmError *error) {
     SearchContext *search = self->search;
     bool is_quick = !search_module_is_large(search->primary) && search->scope->purpose != PURPOSE_TRIAL;
     int64_t before = 0; /* evaluations up to the end of the last round */
+    self->policy_continues = is_quick && continues_by_policy(search);
     for (int32_t k = is_quick ? 0 : SMALL_PHASES; k < MOST_PHASES; k++) {
         const Phase phase = phase_at(self, k);
-        if (phase.kind == PHASE_ONE_STAGE && !begins_with_one_stage(search)) continue;
+        bool is_done = self->policy_continues || !begins_with_one_stage(search);
+        if (phase.kind == PHASE_ONE_STAGE && is_done) continue;
         if (phase.kind == PHASE_RESTARTS)
             TRY(search_add_restarts(search->result, search, phase.size,
                                     search->scope->seed + (uint64_t)phase.number * SEARCH_SEED_STEP, error));

@@ -12,7 +12,9 @@ enum { PIPELINE_MOST_PRICED = 256, PIPELINE_BATCH = 2 /* simulated side by side 
 typedef struct PipelineCandidates {
     PipelinePlans plans;
     LayerCosts *costs;
-    StageModel *model;                               /* tables of the costs; NULL: not made yet */
+    StageModel *model;           /* tables of the costs; NULL: not made yet */
+    const PipelineLayout *found; /* [found_count] by the tables, fastest first; some of them are simulated */
+    int32_t found_count;
     DeviceOrders orders;                             /* of mixed servers, beside that of the cluster */
     PipelineCandidate *best;                         /* of those that fit; or NULL */
     PipelineCandidate *priced[PIPELINE_MOST_PRICED]; /* all that were simulated, in order */

@@ -10,6 +10,7 @@
 
 #include "ir/analysis/loops.h"
 #include "planners/improve/plan_climb.h"
+#include "planners/pipeline/pipeline_policy.h"
 #include "planners/pipeline/stage_model.h"
 #include "planners/single_stage/override_search.h"
 
@@ -119,11 +120,29 @@ AmStatus pipeline_one_stage_search(SearchResult *single, PipelineCandidates *sel
         size = STAGE_EVALUATIONS * (self->most_candidates + self->most_changes);
     if (scope.limits.evaluations == 0 && !is_trial) size -= plan_climb_reserve(self->plans.scope, size);
     if (scope.purpose == PURPOSE_PIPELINES && !stop_wanted(&self->budget.stop)) return AM_OK;
+    bool is_first = scope.purpose == PURPOSE_STAGES, is_short = true;
+    if (is_first) { /* the first evaluations of a search that a later round repeats */
+        size = search_evaluations_for(scope.searcher, instructions);
+        size -= plan_climb_reserve(&scope, size);
+        scope.purpose = PURPOSE_FIRST_PLANS;
+    }
     if (size < 1 || !budget_try_take(&self->budget, 1)) return AM_OK;
     if (self->best) scope.known.rival_seconds = self->best->seconds;
     scope = search_part(&scope, &self->budget, size);
+    if (is_first) {
+        is_short = scope.limits.has_cap && scope.limits.cap < SEARCH_FIRST_STAGE_PLANS;
+        scope.limits.has_cap = true;
+        if (!is_short) scope.limits.cap = SEARCH_FIRST_STAGE_PLANS;
+    }
+    PipelinePolicy *policy = NULL;
+    if (scope.searcher == SEARCHER_DQN && !scope.request->method.no_stage_choice) {
+        TRY(pipeline_policy_open(&policy, self, error));
+        scope.stages = pipeline_policy_choices(policy);
+    }
     AmStatus status = single_stage_search(single, self->plans.arena, self->plans.primary, self->plans.cluster,
                                           &scope, &refusal);
+    pipeline_policy_close(policy);
+    single->is_cut &= is_short; /* the cap of the first plans cuts nothing */
     budget_return(&self->budget, single->evaluations, single->is_cut);
     if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) {
         if (self->refusal.code == AM_OK) self->refusal = refusal;

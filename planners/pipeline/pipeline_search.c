@@ -117,6 +117,16 @@ static void add_found(Found *found, const PipelineLayout *pipeline, const Pipeli
     found->pipelines[at] = *pipeline;
 }
 
+/* Keeps the pipelines found for the policy, which may simulate those that the search leaves out. */
+static AmStatus keep_found(PipelineCandidates *self, const Found *found, AmError *error) {
+    PipelineLayout *kept = ARENA_ARRAY(self->plans.arena, PipelineLayout, found->count + 1);
+    if (!kept) return am_fail_memory(error, found->count);
+    memcpy(kept, found->pipelines, sizeof *kept * (size_t)found->count);
+    self->found = kept;
+    self->found_count = found->count;
+    return AM_OK;
+}
+
 /* Adds the pipelines of the agent that cuts pipelines; with its searcher, they replace those found. */
 static AmStatus add_guesses(Found *found, const PipelineCandidates *self, AmError *error) {
     const SearchScope *scope = self->plans.scope;
@@ -228,6 +238,7 @@ static AmStatus price_numbers(PipelineCandidates *self, const int32_t *numbers, 
         TRY(device_orders_find(&self->orders, self->model, found.pipelines, found.count, error));
     for (int32_t k = 0; k < self->orders.count; k++) add_found(&found, &self->orders.pipelines[k][0], self);
     TRY(add_guesses(&found, self, error));
+    TRY(keep_found(self, &found, error));
     int32_t even_count = 0;
     if (scope->searcher != SEARCHER_AGENT) TRY(price_even(self, &found, most / 3, &even_count, error));
     if (found.count > most - even_count) found.count = (int32_t)most - even_count;

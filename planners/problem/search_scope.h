@@ -59,6 +59,7 @@ const char *offload_choice_name(OffloadChoice choice); /* "auto", ... */
 #define SEARCH_EXACT_EVALUATIONS   5000    /* the default of SEARCHER_EXACT */
 #define SEARCH_DEFAULT_WORK        2000000 /* plans times instructions */
 #define SEARCH_LEAST_EVALUATIONS   40
+#define SEARCH_FIRST_STAGE_PLANS   48 /* evaluations of the first, small round of one-stage plans */
 #define SEARCH_TRIAL_EVALUATIONS   16 /* of a stage, PURPOSE_TRIAL */
 #define SEARCH_DEFAULT_CHUNKS      2
 #define SEARCH_SEED_STEP           7919 /* between the rounds of a search */
@@ -77,6 +78,8 @@ typedef enum SearchPurpose {
     PURPOSE_FLOOR, /* the plans that every budget has, which take no evaluation, and no others */
     /* -- of a round -- */
     PURPOSE_PIPELINES, /* a first, small round: pipelines alone, before one-stage plans in the next one */
+    PURPOSE_STAGES,    /* the same of SEARCHER_DQN: the policy continues with SEARCH_FIRST_STAGE_PLANS
+                          evaluations */
     /* -- of a one-stage search -- */
     PURPOSE_ALL_ROUNDS,       /* with a cap: further rounds, each of twice the size, until it is reached */
     PURPOSE_FIRST_PLANS,      /* the first plans of a search that a later round repeats, without baselines */
@@ -113,7 +116,8 @@ typedef struct MethodRequest {
     DqnDevice device;    /* of the DQN: where its network is trained */
     bool no_seeds;       /* start without the baselines */
     bool no_polish;
-    bool no_learning; /* the policy of --searcher dqn does not learn; for benchmarks */
+    bool no_learning;     /* the policy of --searcher dqn does not learn; for benchmarks */
+    bool no_stage_choice; /* it has plans of one stage alone; for benchmarks */
 } MethodRequest;
 
 /* Stacked parameters of layers (ir/layers/layers.h). */
@@ -184,6 +188,8 @@ typedef struct SearchScope {
     KnownSteps known;
     PlanContext *splits; /* SEARCHER_DQN chooses the number of micro-batches, from that of the context on: the
                             module as read; or NULL */
+    const struct StageChoices *stages; /* pipelines among which SEARCHER_DQN chooses, too (stage_choices.h);
+                                          or NULL */
     PlanContext *climbs; /* every round ends in a climb over single changes (plan_climb.h), in this module as
                             read; or NULL */
     const Placement *placement; /* the stages of the pinned scopes, in the module; NULL: none are pinned */

@@ -205,6 +205,19 @@ AmStatus assignment_problem_open(AssignmentProblem *self, StageProblem *problem,
     return estimate(&self->estimate, &self->unsplit_cost, self, &nothing, error);
 }
 
+AmStatus assignment_problem_anchor(AssignmentProblem *self, const AxisPlan *axis_plan, const PlanPrice *price,
+                                   AmError *error) {
+    const AxisPlan nothing = {0};
+    PlanPrice now;
+    ShardingGraphCost cost;
+    TRY(estimate(&now, &cost, self, axis_plan, error));
+    double held = fmax((double)price->peak_bytes, 1) / fmax((double)now.peak_bytes, 1);
+    self->unsplit.seconds = self->estimate.seconds * price->seconds / now.seconds;
+    self->unsplit.peak_bytes = (int64_t)fmax((double)self->unsplit.peak_bytes * held, 1);
+    self->unsplit.excess = fmax((double)self->unsplit.peak_bytes / self->limit_bytes - 1, 0);
+    return estimate(&self->estimate, &self->unsplit_cost, self, &nothing, error);
+}
+
 static double axis_sum(const StageProblem *problem, const AxisPlan *axis_plan, int32_t axis,
                        bool of_weights) {
     double sum = 0;

@@ -81,6 +81,10 @@ typedef struct AssignmentProblem {
 AmStatus assignment_problem_open(AssignmentProblem *self, StageProblem *problem, const PlanPrice *unsplit,
                                  AmError *error);
 
+/* Changes the price of the plan that splits nothing so that the estimate of an axis plan is its price. */
+AmStatus assignment_problem_anchor(AssignmentProblem *self, const AxisPlan *axis_plan, const PlanPrice *price,
+                                   AmError *error);
+
 /* Lists the actions at an axis plan, with their features. Only the plan itself is estimated. */
 AmStatus assignment_enter(AssignmentState *state, const AssignmentProblem *self, const AxisPlan *axis_plan,
                           AmError *error);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "planners/single_stage/assignment_policy.h"
+#include "planners/single_stage/stage_choices.h"
 
 #define UNTRAINED             "untrained"
 #define MOST_NODES            16384
@@ -48,6 +49,9 @@ typedef struct Node {
     float facts[ASSIGNMENT_FACTS];
 } Node;
 
+/* Of a plan that the module does not allow. */
+#define NO_VALUE ((AssignmentValue){.gain = -100, .seconds_gain = -100})
+
 struct AssignmentSearch {
     SingleStageSearch *stages;
     AssignmentPolicy policy;
@@ -59,6 +63,10 @@ struct AssignmentSearch {
     AssignmentProblem described[SEARCH_MOST_MESHES];
     double unsplit_gains[SEARCH_MOST_MESHES]; /* log of the seconds of the unsplit plan with the least
                                                  micro-batches, over those of the problem's */
+    int32_t choices[SEARCH_MOST_MESHES];      /* [mesh] pipeline of the scope's stages; -1: one stage */
+    bool is_opened[STAGE_CHOICES_MOST];       /* [pipeline] */
+    double table_errors, table_error_count;   /* log of the tables' seconds over the prices': sum; number */
+    double stages_seconds;                    /* of the fastest pipeline that fits; INFINITY */
     bool wants_number, has_all_numbers;       /* of micro-batches */
     int32_t node_count, priced_count, expansions, familiar, repeats;
     double temperature;
@@ -89,6 +97,7 @@ AmStatus assignment_search_open(AssignmentSearch **search, SingleStageSearch *st
     self->most_meshes = meshes;
     self->temperature = FIRST_TEMPERATURE;
     self->strictness = 1;
+    self->stages_seconds = INFINITY;
     random_seed(&self->random, stages->rounds.seed);
     /* The searcher dqn has the evaluations to correct the network of errors by prices. SEARCHER_AUTO prices
      * at most 10 plans of the policy, so its estimates count uncorrected. */
@@ -256,6 +265,7 @@ static AmStatus begin_number(AssignmentSearch *self, StageProblem *const *proble
     for (int32_t n = 0; n < count && !single_stage_must_end(stages); n++) {
         int32_t k = self->mesh_count++;
         self->problems[k] = problems[n];
+        self->choices[k] = -1;
         self->unsplit_gains[k] = log(fmax(self->unsplit.seconds, 1e-12) / fmax(unsplit.seconds, 1e-12));
         TRY(assignment_problem_open(&self->described[k], problems[n], &unsplit, error));
         const AssignmentProblem *described = &self->described[k];
@@ -325,7 +335,7 @@ static AmStatus expand_again(AssignmentSearch *self, AmError *error) {
 static void log_price(const AssignmentSearch *self, double gain) {
     const SingleStageSearch *stages = self->stages;
     const SearchScope *scope = stages->scope;
-    double seconds = INFINITY;
+    double seconds = self->stages_seconds;
     char line[256];
     if (!scope->request->callbacks.on_episode) return;
     for (int32_t k = 0; k < stages->problem_count + stages->other_count; k++) {
@@ -341,18 +351,49 @@ static void log_price(const AssignmentSearch *self, double gain) {
     scope->request->callbacks.on_episode(scope->request->callbacks.user, line);
 }
 
-static AmStatus price_node(AssignmentSearch *self, int32_t place, AmError *error) {
-    Node *node = &self->nodes[place];
+/* Counts a price of the scope's stages. Infinite seconds are none. */
+static void count_stages_price(AssignmentSearch *self, const PlanPrice *price) {
+    if (isinf(price->seconds)) return;
+    self->stages->budget.used++;
+    if (price->excess <= 0) self->stages_seconds = fmin(self->stages_seconds, price->seconds);
+}
+
+/* Prices the plan of a node; `price->seconds` is infinite where it has none, or the search is cut. */
+static AmStatus price_plan(AssignmentSearch *self, const Node *node, PlanPrice *price, AmError *error) {
+    const StageChoices *choices = self->stages->scope->stages;
     StageProblem *problem = self->problems[node->mesh];
-    PlanPrice found;
-    node->is_priced = true;
+    int32_t choice = self->choices[node->mesh];
+    price->seconds = INFINITY;
+    if (choice >= 0) {
+        self->stages->budget.is_cut |= single_stage_left(self->stages) <= 0;
+        if (self->stages->budget.is_cut) return AM_OK;
+        StagePrice found;
+        TRY(choices->price(choices->user, choice, problem, &node->plan, &found, error));
+        *price = found.price;
+        if (found.is_new) count_stages_price(self, price);
+        self->repeats = found.is_new ? 0 : self->repeats + 1;
+        self->is_exhausted |= self->repeats >= MOST_REPEATS;
+        return AM_OK;
+    }
     if (!single_stage_cap(self->stages, problem)) return AM_OK;
     int64_t before = problem->budget.used;
-    TRY(problem_price(problem, &node->plan, &found, error));
+    TRY(problem_price(problem, &node->plan, price, error));
     self->repeats = problem->budget.used > before ? 0 : self->repeats + 1;
     self->is_exhausted |= self->repeats >= MOST_REPEATS;
     self->stages->budget.is_cut |= problem->budget.is_cut;
-    if (problem->budget.is_cut) return AM_OK;
+    if (problem->budget.is_cut) price->seconds = INFINITY;
+    return AM_OK;
+}
+
+static AmStatus price_node(AssignmentSearch *self, int32_t place, AmError *error) {
+    Node *node = &self->nodes[place];
+    PlanPrice found;
+    node->is_priced = true;
+    TRY(price_plan(self, node, &found, error));
+    if (isinf(found.seconds)) {
+        node->value = NO_VALUE;
+        return AM_OK;
+    }
     node->value = assignment_value(&self->described[node->mesh], &found);
     note_price(self, place);
     log_price(self, node->value.gain);
@@ -456,6 +497,80 @@ static AmStatus price_number(AssignmentSearch *self, AmError *error) {
     return next >= 0 ? price_node(self, next, error) : AM_OK;
 }
 
+/* ---- the number of stages ---- */
+
+/* Returns the pipeline, not yet opened, with the largest gain by the tables or by its price; -1: there is
+ * none. */
+static int32_t next_choice(const AssignmentSearch *self, double *gain) {
+    const StageChoices *choices = self->stages->scope->stages;
+    double error = self->table_errors / (self->table_error_count + 1);
+    int32_t best = -1;
+    *gain = -INFINITY;
+    for (int32_t k = 0; choices && k < choices->count; k++) {
+        double here = log(fmax(self->unsplit.seconds, 1e-12) / choices->seconds[k]);
+        if (!choices->is_priced[k]) here += error;
+        if (self->is_opened[k] || here <= *gain) continue;
+        *gain = here;
+        best = k;
+    }
+    *gain += UNKNOWN_BONUS;
+    return best;
+}
+
+/* Describes the module on a mesh of a pipeline's stages, and begins the tree there. `root`: the plan to begin
+ * with; its price, or that of the plan that splits nothing, which is equal on all meshes. */
+static AmStatus begin_mesh(AssignmentSearch *self, int32_t choice, StageProblem *problem,
+                           const StageOpening *opening, const PlanPrice *unsplit, AmError *error) {
+    const bool is_first = !unsplit;
+    int32_t k = self->mesh_count++;
+    AssignmentProblem *described = &self->described[k];
+    self->problems[k] = problem;
+    self->choices[k] = choice;
+    TRY(assignment_problem_open(described, problem, is_first ? &self->unsplit : unsplit, error));
+    if (is_first) TRY(assignment_problem_anchor(described, &opening->axis_plan, &opening->price, error));
+    self->unsplit_gains[k] =
+        log(fmax(self->unsplit.seconds, 1e-12) / fmax(described->unsplit.seconds, 1e-12));
+    Node root = {.mesh = k, .parent = -1, .is_priced = is_first};
+    if (is_first) root.plan = opening->axis_plan;
+    TRY(assignment_estimate(&root.estimate, root.facts, described, &root.plan, error));
+    root.expected = root.estimate;
+    root.value = is_first ? assignment_value(described, &opening->price) : root.estimate;
+    add_node(self, &root);
+    if (self->is_exhausted) return AM_OK;
+    if (is_first) note_price(self, self->node_count - 1);
+    return search_beam(self, self->node_count - 1, error);
+}
+
+/* Takes the action of a number of stages: simulates its pipeline of the tables, and begins the tree on the
+ * meshes of its stages. */
+static AmStatus open_choice(AssignmentSearch *self, int32_t choice, AmError *error) {
+    SingleStageSearch *stages = self->stages;
+    const StageChoices *choices = stages->scope->stages;
+    StageOpening opening = {0};
+    self->is_opened[choice] = true;
+    if (!choices->is_priced[choice]) {
+        stages->budget.is_cut |= single_stage_left(stages) <= 0;
+        if (stages->budget.is_cut) return AM_OK;
+    }
+    TRY(choices->open(choices->user, choice, &opening, error));
+    if (isinf(opening.price.seconds)) return AM_OK;
+    if (!choices->is_priced[choice]) {
+        count_stages_price(self, &opening.price);
+        self->table_errors += log(choices->seconds[choice] / opening.price.seconds);
+        self->table_error_count++;
+    } else if (opening.price.excess <= 0) {
+        self->stages_seconds = fmin(self->stages_seconds, opening.price.seconds);
+    }
+    self->has_fitting |= opening.price.excess <= 0;
+    int32_t first = self->mesh_count;
+    for (int32_t k = 0; k < opening.problem_count && self->mesh_count < SEARCH_MOST_MESHES; k++) {
+        if (self->is_exhausted || single_stage_must_end(stages)) break;
+        const PlanPrice *unsplit = k > 0 ? &self->described[first].unsplit : NULL;
+        TRY(begin_mesh(self, choice, opening.problems[k], &opening, unsplit, error));
+    }
+    return AM_OK;
+}
+
 AmStatus assignment_search_run(AssignmentSearch *self, int64_t until, AmError *error) {
     if (is_over(self, until)) return AM_OK;
     if (self->mesh_count == 0) TRY(begin_search(self, until, error));
@@ -464,7 +579,12 @@ AmStatus assignment_search_run(AssignmentSearch *self, int64_t until, AmError *e
             TRY(price_number(self, error));
             continue;
         }
-        int32_t next = most_promising(self, 0);
+        double gain;
+        int32_t next = most_promising(self, 0), choice = next_choice(self, &gain);
+        if (choice >= 0 && (next < 0 || gain > promise(self, &self->nodes[next]))) {
+            TRY(open_choice(self, choice, error));
+            continue;
+        }
         if (self->has_fitting && self->stale >= MOST_STALE && iteration % 2 == 0) {
             TRY(price_near(self, error));
         } else if (next < 0 || iteration % (PRICES_PER_EXPANSION + 1) == PRICES_PER_EXPANSION) {
@@ -481,6 +601,7 @@ bool assignment_search_best(const AssignmentSearch *self, StageProblem **problem
     const Node *best = NULL;
     for (int32_t k = 0; k < self->priced_count; k++) {
         const Node *node = &self->nodes[self->priced[k]];
+        if (self->choices[node->mesh] >= 0) continue;
         if (!best || gain_of(self, node) > gain_of(self, best)) best = node;
     }
     if (!best) return false;

@@ -4,6 +4,10 @@
  * estimated, and learns from the estimates. On each mesh a beam search by estimated gains, without any price,
  * begins the tree. The plan of the largest gain is priced next, whichever its mesh. Estimates get the errors
  * at priced plans of like facts. New best plans, and plans drawn by their gains, get further children.
+ *
+ * With the scope's stages the number of stages is an action, too (stage_choices.h). A pipeline of the tables
+ * is opened when its gain by the tables, or by its price, is larger than that of every unpriced plan. Its
+ * price fixes the estimates on the meshes of its stages, and beams on these meshes join the tree.
  */
 #ifndef PLANNERS_SINGLE_STAGE_ASSIGNMENT_SEARCH_H
 #define PLANNERS_SINGLE_STAGE_ASSIGNMENT_SEARCH_H
@@ -26,7 +30,8 @@ AmStatus assignment_search_check(const SearchScope *scope, AmError *error);
 
 /* Prices plans until the search has `until` evaluations, must end, or finds nothing new. */
 AmStatus assignment_search_run(AssignmentSearch *search, int64_t until, AmError *error);
-/* Finds the best plan that it has priced, and its problem. Returns false without one. */
+/* Finds the best plan of the search's own problems that it has priced, and its problem. Returns false without
+ * one. */
 bool assignment_search_best(const AssignmentSearch *search, StageProblem **problem, AxisPlan *axis_plan);
 
 #endif

@@ -1,0 +1,232 @@
+/* Pipelines as choices of the policy of one-stage plans.
+ *
+ * A pipeline of the tables has cuts, widths, micro-batches and a strategy for each stage. The policy opens
+ * it, and changes the axis plan of its largest group of stages with equal meshes and axis plans, all at once.
+ * On that mesh the module has the same actions as a plan of one stage.
+ */
+#include "planners/pipeline/pipeline_policy.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct Choice {
+    PipelineLayout layout;
+    PipelineCandidate *root; /* the pipeline as the tables have it; NULL: not simulated so far */
+    bool is_grouped[PIPELINE_MOST_STAGES]; /* [stage] */
+    StageProblem *problems[STAGE_CHOICES_MESHES];
+    int32_t problem_count;
+} Choice;
+
+struct PipelinePolicy {
+    PipelineCandidates *candidates;
+    Choice of[STAGE_CHOICES_MOST];
+    StageChoices choices;
+};
+
+static void add_choice(PipelinePolicy *self, const PipelineLayout *layout, PipelineCandidate *root) {
+    StageChoices *choices = &self->choices;
+    bool is_known = layout->stage_count == 1 && layout->micro_batches == 1; /* a plan of one stage */
+    for (int32_t k = 0; k < choices->count; k++)
+        is_known |= pipeline_same_layout(&self->of[k].layout, layout);
+    if (is_known || choices->count == STAGE_CHOICES_MOST) return;
+    self->of[choices->count] = (Choice){.layout = *layout, .root = root};
+    choices->seconds[choices->count] = root ? root->seconds : layout->seconds;
+    choices->is_priced[choices->count++] = root != NULL;
+}
+
+/* Returns the price of a simulated candidate. */
+static PlanPrice price_of(const PipelineCandidate *candidate) {
+    const MemoryFit *fit = &candidate->fit;
+    PlanPrice price = {.seconds = INFINITY};
+    if (!candidate->plan) return price;
+    double excess = (double)fit->needed_bytes / fmax((double)fit->limit_bytes, 1) - 1;
+    price.seconds = candidate->seconds;
+    price.peak_bytes = fit->needed_bytes;
+    if (!fit->fits) price.excess = fmax(excess, fmax(memory_host_excess(&fit->host), 1e-3));
+    return price;
+}
+
+/* Simulates a candidate, whose evaluation the caller counts. */
+static AmStatus simulate(PipelinePolicy *self, PipelineCandidate *candidate, AmError *error) {
+    PipelineCandidates *candidates = self->candidates;
+    int64_t used = candidates->budget.used;
+    if (candidates->priced_count == PIPELINE_MOST_PRICED) return AM_OK;
+    AmStatus status = pipeline_price_one(candidates, candidate, error);
+    candidates->budget.used = used;
+    return status;
+}
+
+/* Finds the most stages of one mesh and one axis plan. Returns the first of them. */
+static int32_t find_group(Choice *choice) {
+    const PipelineLayout *layout = &choice->layout;
+    int32_t first = 0, most = 0;
+    for (int32_t s = 0; s < layout->stage_count; s++) {
+        bool is_grouped[PIPELINE_MOST_STAGES] = {false};
+        int32_t size = 0;
+        for (int32_t t = 0; t < layout->stage_count; t++) {
+            const StageLayout *a = &layout->stages[s], *b = &layout->stages[t];
+            is_grouped[t] = a->place.width == b->place.width && a->strategy.tensor == b->strategy.tensor &&
+                            memcmp(&choice->root->axis_plans[s], &choice->root->axis_plans[t],
+                                   sizeof *choice->root->axis_plans) == 0;
+            size += is_grouped[t];
+        }
+        if (size <= most) continue;
+        first = s;
+        most = size;
+        memcpy(choice->is_grouped, is_grouped, sizeof is_grouped);
+    }
+    return first;
+}
+
+/* Makes the problem of the module on a mesh of the group, that of the pipeline first. */
+static AmStatus make_problems(PipelinePolicy *self, Choice *choice, int32_t stage, AmError *error) {
+    PipelinePlans *plans = &self->candidates->plans;
+    const PlanConstraints *constraints = &plans->request->constraints;
+    const StageLayout *layout = &choice->layout.stages[stage];
+    ProblemSettings settings = problem_settings(SPACE_AUTO, constraints->memory_fraction);
+    int32_t width = layout->place.width, *devices = ARENA_ARRAY(plans->arena, int32_t, width);
+    if (!devices) return am_fail_memory(error, width);
+    settings.constraints.is_even = constraints->is_even;
+    settings.constraints.offloads_optimizer = constraints->offloads_optimizer;
+    for (int32_t d = 0; d < width; d++)
+        devices[d] = stage_model_device(choice->layout.order, layout->place.first + d);
+    for (int32_t tensor = 0; tensor <= width && choice->problem_count < STAGE_CHOICES_MESHES; tensor++) {
+        int32_t size = tensor == 0 ? layout->strategy.tensor : tensor;
+        bool is_repeated = tensor == layout->strategy.tensor;
+        if (width % size != 0 || is_repeated || !degrees_allow_mesh(&constraints->degrees, width, size))
+            continue;
+        const Mesh mesh = {.axis_count = 2,
+                           .axes = {{.name = "data", .size = width / size}, {.name = "model", .size = size}},
+                           .device_count = width};
+        TRY(problem_create(&choice->problems[choice->problem_count], choice->root->plan->context,
+                           plans->cluster, &mesh, devices, &settings, error));
+        choice->problem_count++;
+    }
+    return AM_OK;
+}
+
+/* Adds the pipeline with twice the micro-batches, which no table need have: its step by the bubble alone. A
+ * pipeline of S stages in M micro-batches takes (M + S - 1) / M times as long as one without a bubble. */
+static void add_twice(PipelinePolicy *self, const Choice *choice) {
+    const PipelineCandidates *candidates = self->candidates;
+    PipelineLayout twice = choice->layout;
+    int32_t numbers[MICRO_BATCHES_MOST_NUMBERS];
+    int32_t count =
+        micro_batches_numbers(numbers, candidates->costs->context, candidates->plans.scope->micro_batches);
+    double waits = choice->layout.stage_count - 1, from = choice->layout.micro_batches;
+    bool is_there = false;
+    twice.micro_batches *= 2;
+    for (int32_t k = 0; k < count; k++) is_there |= numbers[k] == twice.micro_batches;
+    if (!is_there || waits == 0) return;
+    twice.seconds = choice->root->seconds * (2 * from + waits) / (2 * from + 2 * waits);
+    add_choice(self, &twice, NULL);
+}
+
+/* Returns the problem's hash of the program that an axis plan comes to, by which its prices are remembered.
+ */
+static AmStatus find_key(uint64_t *key, const StageProblem *problem, const AxisPlan *axis_plan,
+                         AmError *error) {
+    Arena *scratch = scratch_take(problem->scratch);
+    PlanStage stage = {0};
+    Assignment *assignment;
+    problem_stage(problem, axis_plan, scratch, &stage);
+    AmStatus status = scratch->failed ? am_fail_memory(error, 0)
+                                      : plan_assign(&assignment, scratch, problem->context, &stage, error);
+    if (status == AM_OK) *key = problem_assignment_key(problem, assignment);
+    scratch_give(problem->scratch, scratch);
+    return status;
+}
+
+static AmStatus remember(StageProblem *problem, const AxisPlan *axis_plan, const PlanPrice *price,
+                         AmError *error) {
+    uint64_t key;
+    TRY(find_key(&key, problem, axis_plan, error));
+    return price_memo_add(&problem->priced.plans, key, price) ? AM_OK : am_fail_memory(error, 0);
+}
+
+static AmStatus open_choice(void *user, int32_t number, StageOpening *opening, AmError *error) {
+    PipelinePolicy *self = user;
+    Choice *choice = &self->of[number];
+    if (!choice->root) {
+        choice->root = ARENA_ARRAY(self->candidates->plans.arena, PipelineCandidate, 1);
+        if (!choice->root) return am_fail_memory(error, (int64_t)sizeof *choice->root);
+        *choice->root =
+            (PipelineCandidate){.pipeline = choice->layout,
+                                .origin = PLAN_ORIGIN_POLICY,
+                                .schedule = pipeline_wanted_schedule(self->candidates->plans.scope)};
+        TRY(simulate(self, choice->root, error));
+    }
+    opening->price = price_of(choice->root);
+    if (!choice->root->plan) return AM_OK;
+    add_twice(self, choice);
+    int32_t stage = find_group(choice);
+    TRY(make_problems(self, choice, stage, error));
+    opening->axis_plan = choice->root->axis_plans[stage];
+    opening->problem_count = choice->problem_count;
+    TRY(remember(choice->problems[0], &opening->axis_plan, &opening->price, error));
+    memcpy(opening->problems, choice->problems, sizeof choice->problems);
+    return AM_OK;
+}
+
+/* Finds the choice's own problem of the mesh. */
+static StageProblem *own_problem(const Choice *choice, const StageProblem *problem) {
+    int32_t k = 0;
+    while (choice->problems[k] != problem) k++;
+    return choice->problems[k];
+}
+
+static AmStatus price_choice(void *user, int32_t number, const StageProblem *problem,
+                             const AxisPlan *axis_plan, StagePrice *price, AmError *error) {
+    PipelinePolicy *self = user;
+    const Choice *choice = &self->of[number];
+    uint64_t key;
+    TRY(find_key(&key, problem, axis_plan, error));
+    const PlanPrice *known = price_memo_find(&problem->priced.plans, key);
+    if (known) {
+        *price = (StagePrice){.price = *known};
+        return AM_OK;
+    }
+    Arena *arena = self->candidates->plans.arena;
+    int32_t stages = choice->layout.stage_count;
+    PipelineCandidate *candidate = ARENA_ARRAY(arena, PipelineCandidate, 1);
+    AxisPlan *axis_plans = ARENA_ARRAY(arena, AxisPlan, stages);
+    if (!candidate || !axis_plans) return am_fail_memory(error, (int64_t)sizeof *candidate);
+    *candidate = (PipelineCandidate){.pipeline = choice->layout,
+                                     .origin = PLAN_ORIGIN_POLICY,
+                                     .schedule = choice->root->schedule,
+                                     .is_apart = true,
+                                     .cuts = choice->root->cuts,
+                                     .axis_plans = axis_plans};
+    for (int32_t s = 0; s < stages; s++) {
+        axis_plans[s] = choice->is_grouped[s] ? *axis_plan : choice->root->axis_plans[s];
+        if (choice->is_grouped[s]) candidate->pipeline.stages[s].strategy.tensor = problem->mesh.axes[1].size;
+    }
+    TRY(simulate(self, candidate, error));
+    *price = (StagePrice){.price = price_of(candidate), .is_new = candidate->plan != NULL};
+    return remember(own_problem(choice, problem), axis_plan, &price->price, error);
+}
+
+AmStatus pipeline_policy_open(PipelinePolicy **policy, PipelineCandidates *candidates, AmError *error) {
+    const PlanConstraints *constraints = &candidates->plans.request->constraints;
+    PipelinePolicy *self = *policy = ARENA_ARRAY(candidates->plans.arena, PipelinePolicy, 1);
+    if (!self) return am_fail_memory(error, (int64_t)sizeof *self);
+    self->candidates = candidates;
+    self->choices = (StageChoices){.user = self, .open = open_choice, .price = price_choice};
+    if (constraints->pin_count > 0 || constraints->target != TARGET_AUTOMAP) return AM_OK;
+    for (int32_t k = 0; k < candidates->priced_count; k++) {
+        PipelineCandidate *priced = candidates->priced[k];
+        bool is_of_tables = !priced->given && !priced->is_apart && priced->chunks.count <= 1;
+        if (is_of_tables && priced->plan) add_choice(self, &priced->pipeline, priced);
+    }
+    for (int32_t k = 0; k < candidates->found_count; k++) add_choice(self, &candidates->found[k], NULL);
+    return AM_OK;
+}
+
+void pipeline_policy_close(PipelinePolicy *policy) {
+    for (int32_t k = 0; policy && k < policy->choices.count; k++)
+        for (int32_t p = 0; p < policy->of[k].problem_count; p++) problem_free(policy->of[k].problems[p]);
+}
+
+const StageChoices *pipeline_policy_choices(const PipelinePolicy *policy) {
+    return policy->choices.count > 0 ? &policy->choices : NULL;
+}
