@@ -10,7 +10,10 @@ Without --other, a second one is trained: the same network on the same problems 
     ninja -C build automap bench_searchers processor_clock
     python3 bench/searchers.py --results /tmp/runs.jsonl --write bench/README.md   # runs that are there are kept
 
---searchers limits the runs: those without a policy need no repetition after a training.
+--searchers limits the runs: those without a policy need no repetition after a training. --stages has the contest over
+any number of stages: the policy chooses it, or has one-stage plans alone, beside pipelines of the tables.
+
+    python3 bench/searchers.py --stages --seed 36 --problems 20 --results /tmp/stages.jsonl --write bench/README.md
 """
 
 import argparse
@@ -34,6 +37,8 @@ SEARCHERS = [TRAINED, UNTRAINED, OTHER, "anneal", "greedy", "random", "exact"]
 AUTO = "auto, screening and baselines first"
 SEARCHERS += ["anneal, screening and baselines first", AUTO]
 ZERO_SHOT = {name: f"zero-shot, {name}" for name in ("trained", "untrained", "trained by episodes")}
+BY_POLICY, BY_TABLES, ANY_STAGES, BARE = "stages by the policy", "stages by the tables", "auto, any stages", ", bare"
+STAGES = [BY_POLICY, BY_TABLES, ANY_STAGES, BY_POLICY + BARE, BY_TABLES + BARE]
 CLOCK = os.path.join(SOURCE, "build", "libprocessor_clock.so")
 LOST = 10.0
 RESAMPLES = 2000
@@ -117,6 +122,29 @@ def tables(runs):
     return text
 
 
+def stages_table(runs):
+    """The policy's choice of the number of stages, beside searches without it at equal evaluations."""
+    of = {}
+    for r in runs:
+        of.setdefault((r["searcher"], r["budget"]), {})[r["problem"]] = r
+    text = "| start | evaluations | beside | problems | faster by 1 % | slower by 1 % | step over the other's | "
+    text += "processor seconds of both |\n" + "|---" * 8 + "|\n"
+    for mine, other in ((BY_POLICY, BY_TABLES), (BY_POLICY, ANY_STAGES), (BY_POLICY + BARE, BY_TABLES + BARE)):
+        for budget in sorted({b for s, b in of if s == mine}, key=int):
+            with_choice, without = of[mine, budget], of.get((other, budget), {})
+            both = [p for p in with_choice if p in without and (with_choice[p]["step"] or without[p]["step"])]
+            if not both:
+                continue
+            ratios = [(with_choice[p]["step"] or math.inf) / (without[p]["step"] or math.inf) for p in both]
+            ratios = [min(max(0 if math.isnan(r) else r, 1 / LOST), LOST) for r in ratios]
+            seconds = [statistics.fmean(runs[p]["seconds"] for p in both) for runs in (with_choice, without)]
+            start = "bare" if BARE in mine else "baselines"
+            text += (f"| {start} | {budget} | {other.removesuffix(BARE)} | {len(both)} | "
+                     f"{sum(r < 0.99 for r in ratios)} | {sum(r > 1.01 for r in ratios)} | "
+                     f"{interval([math.log(r) for r in ratios])} | {seconds[0]:.2f}, {seconds[1]:.2f} |\n")
+    return text
+
+
 def missing(arguments, problem, known):
     """Pairs of a searcher and a budget that have no run of the problem yet."""
     pairs = []
@@ -152,13 +180,16 @@ def main():
     parser.add_argument("--first", type=int, default=0, help="number of the first problem")
     parser.add_argument("--problems", type=int, default=60)
     parser.add_argument("--jobs", type=int, default=1, help="problems side by side")
+    parser.add_argument("--stages", action="store_true", help="the contest over any number of stages")
     parser.add_argument("--results", required=True, help="runs as JSON lines, continued")
     parser.add_argument("--write", help="document whose marked section gets the tables")
     arguments = parser.parse_args()
+    if arguments.stages:
+        arguments.searchers, arguments.budgets, arguments.other = ";".join(STAGES), "20,50,150", "none"
     runs = read_runs(arguments.results)
     known = {(r["searcher"], r["problem"], r["budget"]) for r in runs}
     models = [model_path(name) for name in arguments.models.split(",")]
-    if not os.path.exists(arguments.other):
+    if arguments.other != "none" and not os.path.exists(arguments.other):
         train_other(arguments.other)
     wanted = []
     for problem in range(arguments.first, arguments.first + arguments.problems):
@@ -173,10 +204,10 @@ def main():
             runs += found
             for line in found:
                 print(json.dumps(line), file=results, flush=True)
-    text = tables(runs)
+    text = stages_table(runs) if arguments.stages else tables(runs)
     print(text)
     if arguments.write:
-        marked_section.write(arguments.write, "bench/searchers.py", text)
+        marked_section.write(arguments.write, "bench/searchers.py" + ", stages" * arguments.stages, text)
 
 
 if __name__ == "__main__":

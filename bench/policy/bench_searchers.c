@@ -6,7 +6,8 @@
  * (assignment_problems.h), under SEED, which no training may have. Each run is a line of JSON: searcher,
  * problem, budget, step in seconds (null: no plan fits), evaluations, processor seconds. All searchers have
  * equal evaluations, or with a budget such as 0.2s equal time and at most 500 evaluations a second, without
- * baselines, screening and polish unless the name has them. SEARCHERS: "all", or names between semicolons.
+ * baselines, screening and polish unless the name has them. Those with stages search any number of stages on
+ * all meshes, as the product does unless they are bare. SEARCHERS: "all", or names between semicolons.
  * POLICY: a file, or "built-in". OTHER: a policy of train-search without --supervised, or "none". "zero-shot"
  * prices ten plans of a beam without learning.
  */
@@ -29,20 +30,30 @@ typedef enum PolicyKind { TRAINED, UNTRAINED, BY_EPISODES, POLICY_KINDS } Policy
 static const char *const zero_shots[POLICY_KINDS] = {"zero-shot, trained", "zero-shot, untrained",
                                                      "zero-shot, trained by episodes"};
 
+typedef enum Start { BARE, AS_PRODUCT /* screening, baselines and polish */ } Start;
+/* Of searches over any number of stages. */
+typedef enum Stages { ONE_STAGE, BY_POLICY, BY_TABLES } Stages;
+
 static const struct {
     const char *name;
     Searcher searcher;
     PolicyKind policy;
-    bool starts_as_product;
-} contestants[] = {{"dqn, trained", SEARCHER_DQN, TRAINED, false},
-                   {"dqn, untrained", SEARCHER_DQN, UNTRAINED, false},
-                   {"dqn, trained by episodes", SEARCHER_DQN, BY_EPISODES, false},
-                   {"anneal", SEARCHER_ANNEAL, TRAINED, false},
-                   {"greedy", SEARCHER_GREEDY, TRAINED, false},
-                   {"random", SEARCHER_RANDOM, TRAINED, false},
-                   {"exact", SEARCHER_EXACT, TRAINED, false},
-                   {"anneal, screening and baselines first", SEARCHER_ANNEAL, TRAINED, true},
-                   {"auto, screening and baselines first", SEARCHER_AUTO, TRAINED, true}};
+    Start start;
+    Stages stages;
+} contestants[] = {{"dqn, trained", SEARCHER_DQN, TRAINED, BARE, ONE_STAGE},
+                   {"dqn, untrained", SEARCHER_DQN, UNTRAINED, BARE, ONE_STAGE},
+                   {"dqn, trained by episodes", SEARCHER_DQN, BY_EPISODES, BARE, ONE_STAGE},
+                   {"anneal", SEARCHER_ANNEAL, TRAINED, BARE, ONE_STAGE},
+                   {"greedy", SEARCHER_GREEDY, TRAINED, BARE, ONE_STAGE},
+                   {"random", SEARCHER_RANDOM, TRAINED, BARE, ONE_STAGE},
+                   {"exact", SEARCHER_EXACT, TRAINED, BARE, ONE_STAGE},
+                   {"anneal, screening and baselines first", SEARCHER_ANNEAL, TRAINED, AS_PRODUCT, ONE_STAGE},
+                   {"auto, screening and baselines first", SEARCHER_AUTO, TRAINED, AS_PRODUCT, ONE_STAGE},
+                   {"stages by the policy, bare", SEARCHER_DQN, TRAINED, BARE, BY_POLICY},
+                   {"stages by the tables, bare", SEARCHER_DQN, TRAINED, BARE, BY_TABLES},
+                   {"stages by the policy", SEARCHER_DQN, TRAINED, AS_PRODUCT, BY_POLICY},
+                   {"stages by the tables", SEARCHER_DQN, TRAINED, AS_PRODUCT, BY_TABLES},
+                   {"auto, any stages", SEARCHER_AUTO, TRAINED, AS_PRODUCT, BY_TABLES}};
 
 typedef struct BenchBudget {
     const char *name;
@@ -135,11 +146,16 @@ static void run_problem(Bench *self, uint64_t problem) {
             if (!self->has_policy[contestants[c].policy] || !is_wanted(self, contestants[c].name)) continue;
             scope.searcher = contestants[c].searcher;
             request.method.policy = self->policies[contestants[c].policy];
-            request.method.no_seeds = !contestants[c].starts_as_product;
-            request.method.no_polish = request.space.no_overrides = true;
+            bool has_stages = contestants[c].stages != ONE_STAGE, is_bare = contestants[c].start == BARE;
+            request.method.no_seeds = is_bare;
+            request.method.no_polish = request.space.no_overrides = is_bare || !has_stages;
+            request.method.no_stage_choice = contestants[c].stages == BY_TABLES;
+            request.space.mesh = has_stages ? NULL : mesh;
+            scope.kind = has_stages ? SPACE_AUTO : SPACE_SINGLE_STAGE;
+            scope.micro_batches = !has_stages;
             scope.limits.evaluations = budget->evaluations;
             scope.limits.seconds = budget->seconds;
-            run(contestants[c].name, &given, problem, budget->name, &scope, false);
+            run(contestants[c].name, &given, problem, budget->name, &scope, has_stages);
         }
     request.method = (MethodRequest){0};
     request.space.no_overrides = false;
@@ -148,6 +164,7 @@ static void run_problem(Bench *self, uint64_t problem) {
                           .micro_batches = 1,
                           .searcher = SEARCHER_AUTO,
                           .skip_bound = true};
+    request.space.mesh = mesh;
     if (self->is_full) run(FULL, &given, problem, "full", &scope, true);
     generated_problem_close(&given);
 }
