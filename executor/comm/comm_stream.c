@@ -13,10 +13,10 @@
 
 enum { ALIGNMENT = 16, PART_ALIGNMENT = 64, WHOLE_BYTES = 4096 };
 
-static AmStatus add_box(CommStream *stream, Arena *arena, const CommBox *box, AmError *error) {
+static AmStatus add_box(CommStream *stream, const CommBox *box, AmError *error) {
     if (box->bytes == 0) return AM_OK;
-    ARENA_RESERVE(arena, stream->boxes, stream->box_count, stream->box_capacity);
-    if (arena->failed) return am_fail_memory(error, (int64_t)sizeof *box * stream->box_capacity);
+    ARENA_RESERVE(stream->arena, stream->boxes, stream->box_count, stream->box_capacity);
+    if (stream->arena->failed) return am_fail_memory(error, (int64_t)sizeof *box * stream->box_capacity);
     CommBox *added = &stream->boxes[stream->box_count++];
     *added = *box;
     added->start = multiple_above(stream->bytes, ALIGNMENT);
@@ -25,15 +25,15 @@ static AmStatus add_box(CommStream *stream, Arena *arena, const CommBox *box, Am
 }
 
 /* Bytes [at, at + bytes) of an array. */
-static AmStatus add_run(CommStream *stream, Arena *arena, int32_t array, Dtype type, int64_t at,
-                        int64_t bytes, AmError *error) {
+static AmStatus add_run(CommStream *stream, int32_t array, Dtype type, int64_t at, int64_t bytes,
+                        AmError *error) {
     CommBox box = {.array = array, .type = type, .bytes = bytes, .at = at, .row_bytes = bytes};
-    return add_box(stream, arena, &box, error);
+    return add_box(stream, &box, error);
 }
 
 /* Elements start .. start + extent - 1 of an array of this shape, in every dimension. */
-static AmStatus add_part(CommStream *stream, Arena *arena, int32_t array, const IrShape *shape,
-                         const int64_t *start, const int64_t *extent, AmError *error) {
+static AmStatus add_part(CommStream *stream, int32_t array, const IrShape *shape, const int64_t *start,
+                         const int64_t *extent, AmError *error) {
     int64_t sizes[IR_MAX_RANK], steps[IR_MAX_RANK], element = dtype_bytes(shape->type);
     CommBox box = {.array = array, .type = shape->type, .bytes = element, .row_bytes = element};
     strided_row_major(steps, shape->dimensions, shape->rank);
@@ -46,27 +46,30 @@ static AmStatus add_part(CommStream *stream, Arena *arena, int32_t array, const 
     if (box.bytes == 0) return AM_OK;
     box.rank = strided_coalesce(sizes, steps, NULL, shape->rank);
     if (box.rank > 0 && steps[box.rank - 1] == element) box.row_bytes *= sizes[--box.rank];
-    box.sizes = ARENA_ARRAY(arena, int64_t, 2 * box.rank + 1);
+    box.sizes = ARENA_ARRAY(stream->arena, int64_t, 2 * box.rank + 1);
     if (!box.sizes) return am_fail_memory(error, box.rank * 16);
     box.steps = box.sizes + box.rank;
     memcpy(box.sizes, sizes, sizeof *sizes * (size_t)box.rank);
     memcpy(box.steps, steps, sizeof *steps * (size_t)box.rank);
-    return add_box(stream, arena, &box, error);
+    return add_box(stream, &box, error);
 }
 
-/* Adds the part along one dimension, and all of the others. */
-static AmStatus add_slab(CommStream *stream, Arena *arena, int32_t array, const IrShape *shape,
-                         int32_t dimension, int64_t start, int64_t extent, AmError *error) {
+/* Positions [start, start + extent) of one dimension, and all of the others. */
+typedef struct Slab {
+    int32_t dimension;
+    int64_t start, extent;
+} Slab;
+
+static AmStatus add_slab(CommStream *stream, int32_t array, const IrShape *shape, Slab slab, AmError *error) {
     int64_t starts[IR_MAX_RANK] = {0}, extents[IR_MAX_RANK];
     memcpy(extents, shape->dimensions, sizeof *extents * (size_t)shape->rank);
-    starts[dimension] = start;
-    extents[dimension] = extent;
-    return add_part(stream, arena, array, shape, starts, extents, error);
+    starts[slab.dimension] = slab.start;
+    extents[slab.dimension] = slab.extent;
+    return add_part(stream, array, shape, starts, extents, error);
 }
 
-static AmStatus add_whole(CommStream *stream, Arena *arena, int32_t array, const IrShape *shape,
-                          AmError *error) {
-    return add_run(stream, arena, array, shape->type, 0, ir_shape_bytes(shape), error);
+static AmStatus add_whole(CommStream *stream, int32_t array, const IrShape *shape, AmError *error) {
+    return add_run(stream, array, shape->type, 0, ir_shape_bytes(shape), error);
 }
 
 static int64_t row_bytes(const CommCall *call) {
@@ -89,11 +92,11 @@ AmStatus comm_stream_reduced(CommStream *stream, Arena *arena, const CommCall *c
         first = 0;
         end = bytes;
     }
-    *stream = (CommStream){.of_results = of_results};
+    *stream = (CommStream){.arena = arena, .of_results = of_results};
     for (int32_t k = 0; k < call->operand_count; k++) {
         int64_t own = ir_shape_bytes(call->operand_shapes[k]);
         int64_t from = first > at ? first - at : 0, to = end - at < own ? end - at : own;
-        if (from < to) TRY(add_run(stream, arena, k, call->operand_shapes[k]->type, from, to - from, error));
+        if (from < to) TRY(add_run(stream, k, call->operand_shapes[k]->type, from, to - from, error));
         at += multiple_above(own, PART_ALIGNMENT);
     }
     return AM_OK;
@@ -104,17 +107,17 @@ AmStatus comm_stream_pieces(CommStream *stream, Arena *arena, const CommCall *ca
     const ProgramTransfer *transfer = call->transfer;
     const ProgramPiece *pieces = of_results ? transfer->receives : transfer->sends;
     int32_t count = of_results ? transfer->receive_count : transfer->send_count;
-    *stream = (CommStream){.of_results = of_results};
+    *stream = (CommStream){.arena = arena, .of_results = of_results};
     for (int32_t k = 0; k < count; k++)
         if (pieces[k].peer == peer)
-            TRY(add_part(stream, arena, 0, of_results ? call->result_shapes[0] : call->operand_shapes[0],
+            TRY(add_part(stream, 0, of_results ? call->result_shapes[0] : call->operand_shapes[0],
                          pieces[k].start, pieces[k].extent, error));
     return AM_OK;
 }
 
 AmStatus comm_stream_sent(CommStream *stream, Arena *arena, const CommCall *call, int32_t position,
                           AmError *error) {
-    *stream = (CommStream){.of_results = false};
+    *stream = (CommStream){.arena = arena, .of_results = false};
     if (call->collective->kind == PROGRAM_ALL_REDUCE)
         return comm_stream_reduced(stream, arena, call, position, false, error);
     for (int32_t k = 0; k < call->operand_count; k++) {
@@ -124,19 +127,21 @@ AmStatus comm_stream_sent(CommStream *stream, Arena *arena, const CommCall *call
         int64_t start, extent, own_start;
         switch (call->collective->kind) {
         case PROGRAM_REDUCE_SCATTER:
-            TRY(add_slab(stream, arena, k, shape, d, comm_part_start(movement->parts, position),
-                         movement->parts[position], error));
+            TRY(add_slab(stream, k, shape,
+                         (Slab){d, comm_part_start(movement->parts, position), movement->parts[position]},
+                         error));
             break;
         case PROGRAM_ALL_TO_ALL:
-            TRY(add_slab(stream, arena, k, shape, movement->other,
-                         comm_part_start(movement->other_parts, position), movement->other_parts[position],
+            TRY(add_slab(stream, k, shape,
+                         (Slab){movement->other, comm_part_start(movement->other_parts, position),
+                                movement->other_parts[position]},
                          error));
             break;
         case PROGRAM_HALO_EXCHANGE:
             extent = program_halo_piece(movement, call->position, position, &start, &own_start);
-            if (extent > 0) TRY(add_slab(stream, arena, k, shape, d, start - own_start, extent, error));
+            if (extent > 0) TRY(add_slab(stream, k, shape, (Slab){d, start - own_start, extent}, error));
             break;
-        default: TRY(add_whole(stream, arena, k, shape, error)); break;
+        default: TRY(add_whole(stream, k, shape, error)); break;
         }
     }
     return AM_OK;
@@ -144,7 +149,7 @@ AmStatus comm_stream_sent(CommStream *stream, Arena *arena, const CommCall *call
 
 AmStatus comm_stream_received(CommStream *stream, Arena *arena, const CommCall *call, int32_t position,
                               AmError *error) {
-    *stream = (CommStream){.of_results = true};
+    *stream = (CommStream){.arena = arena, .of_results = true};
     if (call->collective->kind == PROGRAM_ALL_REDUCE)
         return comm_stream_reduced(stream, arena, call, call->position, true, error);
     for (int32_t k = 0; k < call->operand_count; k++) {
@@ -153,15 +158,16 @@ AmStatus comm_stream_received(CommStream *stream, Arena *arena, const CommCall *
         int32_t d = movement->dimension;
         int64_t start, extent, its_start;
         switch (call->collective->kind) {
-        case PROGRAM_REDUCE_SCATTER: TRY(add_whole(stream, arena, k, shape, error)); break;
+        case PROGRAM_REDUCE_SCATTER: TRY(add_whole(stream, k, shape, error)); break;
         case PROGRAM_HALO_EXCHANGE:
             extent = program_halo_piece(movement, position, call->position, &start, &its_start);
             start -= movement->range_start[call->position];
-            if (extent > 0) TRY(add_slab(stream, arena, k, shape, d, start, extent, error));
+            if (extent > 0) TRY(add_slab(stream, k, shape, (Slab){d, start, extent}, error));
             break;
         default:
-            TRY(add_slab(stream, arena, k, shape, d, comm_part_start(movement->parts, position),
-                         movement->parts[position], error));
+            TRY(add_slab(stream, k, shape,
+                         (Slab){d, comm_part_start(movement->parts, position), movement->parts[position]},
+                         error));
             break;
         }
     }

@@ -20,6 +20,7 @@ typedef struct CommBox {
 } CommBox;
 
 typedef struct CommStream {
+    Arena *arena;   /* of the boxes */
     CommBox *boxes; /* [box_count] */
     int32_t box_count, box_capacity;
     int64_t bytes;
