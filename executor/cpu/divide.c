@@ -12,37 +12,41 @@
 static const double copy_rate = 6;
 enum { RUN = 1024, GRAIN = 4096, MOST_ELEMENT = 16 };
 
+typedef struct SlicedCopy {
+    const BoxCopy *box;
+    int32_t divided; /* the dimension whose slices are the parts */
+} SlicedCopy;
+
+static void copy_slice(void *user, int32_t part, int32_t parts) {
+    const SlicedCopy *copy = user;
+    const BoxCopy *box = copy->box;
+    int64_t sizes[IR_MAX_RANK], first, end;
+    int32_t d = copy->divided;
+    memcpy(sizes, box->dimensions, sizeof *sizes * (size_t)box->rank);
+    team_stretch(sizes[d], 1, part, parts, &first, &end);
+    sizes[d] = end - first;
+    strided_copy((char *)box->out + first * box->out_strides[d] * box->element_bytes, box->out_strides,
+                 (const char *)box->in + first * box->in_strides[d] * box->element_bytes, box->in_strides,
+                 sizes, box->rank, box->element_bytes);
+}
+
+void divided_copy(KernelDevice *device, const BoxCopy *box) {
+    int64_t bytes = strided_elements(box->dimensions, box->rank) * box->element_bytes;
+    int32_t parts = team_parts(device, (double)bytes / copy_rate);
+    SlicedCopy copy = {.box = box};
+    /* The outermost dimension that gives every part a share, so that slices are contiguous. */
+    while (copy.divided < box->rank && box->dimensions[copy.divided] < parts) copy.divided++;
+    if (parts == 1 || copy.divided == box->rank)
+        strided_copy(box->out, box->out_strides, box->in, box->in_strides, box->dimensions, box->rank,
+                     box->element_bytes);
+    else team_run(device, copy_slice, &copy, parts);
+}
+
 typedef struct Copy {
     char *out;
     const char *in;
-    const int64_t *out_strides, *in_strides, *dimensions;
-    int32_t rank, divided; /* the dimension whose slices are the parts */
     int64_t element_bytes, count;
 } Copy;
-
-static void copy_slice(void *user, int32_t part, int32_t parts) {
-    const Copy *copy = user;
-    int64_t sizes[IR_MAX_RANK], first, end;
-    int32_t d = copy->divided;
-    memcpy(sizes, copy->dimensions, sizeof *sizes * (size_t)copy->rank);
-    team_stretch(sizes[d], 1, part, parts, &first, &end);
-    sizes[d] = end - first;
-    strided_copy(copy->out + first * copy->out_strides[d] * copy->element_bytes, copy->out_strides,
-                 copy->in + first * copy->in_strides[d] * copy->element_bytes, copy->in_strides, sizes,
-                 copy->rank, copy->element_bytes);
-}
-
-void divided_copy(KernelDevice *device, void *out, const int64_t *out_strides, const void *in,
-                  const int64_t *in_strides, const int64_t *dimensions, int32_t rank, int64_t element_bytes) {
-    int64_t elements = strided_elements(dimensions, rank);
-    int32_t parts = team_parts(device, (double)(elements * element_bytes) / copy_rate);
-    Copy copy = {out, in, out_strides, in_strides, dimensions, rank, 0, element_bytes, elements};
-    /* The outermost dimension that gives every part a share, so that slices are contiguous. */
-    while (copy.divided < rank && dimensions[copy.divided] < parts) copy.divided++;
-    if (parts == 1 || copy.divided == rank)
-        strided_copy(out, out_strides, in, in_strides, dimensions, rank, element_bytes);
-    else team_run(device, copy_slice, &copy, parts);
-}
 
 static void copy_stretch(void *user, int32_t part, int32_t parts) {
     const Copy *copy = user;
@@ -116,31 +120,30 @@ static void convert(KernelDevice *device, Conversion *self, Dtype from, Dtype to
 }
 
 void divided_convert(KernelDevice *device, void *out, Dtype to, const void *in, Dtype from, int64_t count) {
-    int64_t stride = 1;
-    divided_pack(device, out, to, in, from, &stride, &count, 1);
+    const int64_t stride = 1;
+    const ElementBox box = {(void *)in, from, &stride, &count, 1};
+    divided_pack(device, out, to, &box);
 }
 
-void divided_pack(KernelDevice *device, void *dense, Dtype to, const void *box, Dtype from,
-                  const int64_t *strides, const int64_t *dimensions, int32_t rank) {
+void divided_pack(KernelDevice *device, void *dense, Dtype to, const ElementBox *box) {
     Conversion self = {.dense = dense,
-                       .box = (char *)box,
-                       .strides = strides,
-                       .dimensions = dimensions,
-                       .rank = rank,
+                       .box = box->data,
+                       .strides = box->strides,
+                       .dimensions = box->dimensions,
+                       .rank = box->rank,
                        .packs = true,
                        .dense_bytes = dtype_bytes(to),
-                       .box_bytes = dtype_bytes(from)};
-    convert(device, &self, from, to);
+                       .box_bytes = dtype_bytes(box->type)};
+    convert(device, &self, box->type, to);
 }
 
-void divided_unpack(KernelDevice *device, void *box, Dtype to, const int64_t *strides, const void *dense,
-                    Dtype from, const int64_t *dimensions, int32_t rank) {
+void divided_unpack(KernelDevice *device, const ElementBox *box, const void *dense, Dtype from) {
     Conversion self = {.dense = (char *)dense,
-                       .box = box,
-                       .strides = strides,
-                       .dimensions = dimensions,
-                       .rank = rank,
+                       .box = box->data,
+                       .strides = box->strides,
+                       .dimensions = box->dimensions,
+                       .rank = box->rank,
                        .dense_bytes = dtype_bytes(from),
-                       .box_bytes = dtype_bytes(to)};
-    convert(device, &self, from, to);
+                       .box_bytes = dtype_bytes(box->type)};
+    convert(device, &self, from, box->type);
 }

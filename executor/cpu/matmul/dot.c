@@ -157,15 +157,20 @@ static char *operand_at(const KernelCall *call, const DotKernel *kernel, int32_t
     bool same_type = kernel->types[source] == kernel->held[a];
     if (!plan->packed[a] && same_type) return call->operands[source];
     char *near = (char *)call->scratch + kernel->scratch_at[a];
+    const BoxCopy box = {.out = near,
+                         .out_strides = copy->near,
+                         .in = call->operands[source],
+                         .in_strides = copy->far,
+                         .dimensions = copy->sizes,
+                         .rank = copy->rank,
+                         .element_bytes = kernel->bytes[a]};
+    const ElementBox far = {call->operands[source], kernel->types[source], copy->far, copy->sizes,
+                            copy->rank};
     if (!plan->packed[a])
         divided_convert(call->device, near, kernel->held[a], call->operands[source], kernel->types[source],
                         ir_shape_elements(call->operand_shapes[source]));
-    else if (same_type)
-        divided_copy(call->device, near, copy->near, call->operands[source], copy->far, copy->sizes,
-                     copy->rank, kernel->bytes[a]);
-    else
-        divided_pack(call->device, near, kernel->held[a], call->operands[source], kernel->types[source],
-                     copy->far, copy->sizes, copy->rank);
+    else if (same_type) divided_copy(call->device, &box);
+    else divided_pack(call->device, near, kernel->held[a], &far);
     return near;
 }
 
@@ -180,15 +185,20 @@ static void run_dot(const KernelCall *call) {
     team_run(call->device, run_units, &work, kernel->parts);
     if (apart) {
         const DotCopy *copy = &kernel->plan.copies[DOT_RESULT];
+        void *out = call->results[0], *near = work.arrays[DOT_RESULT];
+        const BoxCopy box = {.out = out,
+                             .out_strides = copy->far,
+                             .in = near,
+                             .in_strides = copy->near,
+                             .dimensions = copy->sizes,
+                             .rank = copy->rank,
+                             .element_bytes = kernel->bytes[DOT_RESULT]};
+        const ElementBox far = {out, kernel->types[DOT_RESULT], copy->far, copy->sizes, copy->rank};
         if (!kernel->plan.packed[DOT_RESULT])
-            divided_convert(call->device, call->results[0], kernel->types[DOT_RESULT],
-                            work.arrays[DOT_RESULT], kernel->type, ir_shape_elements(call->result_shapes[0]));
-        else if (kernel->types[DOT_RESULT] == kernel->type)
-            divided_copy(call->device, call->results[0], copy->far, work.arrays[DOT_RESULT], copy->near,
-                         copy->sizes, copy->rank, kernel->bytes[DOT_RESULT]);
-        else
-            divided_unpack(call->device, call->results[0], kernel->types[DOT_RESULT], copy->far,
-                           work.arrays[DOT_RESULT], kernel->type, copy->sizes, copy->rank);
+            divided_convert(call->device, out, kernel->types[DOT_RESULT], near, kernel->type,
+                            ir_shape_elements(call->result_shapes[0]));
+        else if (kernel->types[DOT_RESULT] == kernel->type) divided_copy(call->device, &box);
+        else divided_unpack(call->device, &far, near, kernel->type);
     }
 }
 

@@ -25,10 +25,15 @@ typedef struct MoveKernel {
 } MoveKernel;
 
 static void copy_box(const KernelCall *call, const MoveKernel *kernel, const Box *box) {
-    divided_copy(call->device, (char *)call->results[0] + box->out_at * kernel->element_bytes,
-                 box->out_strides,
-                 (const char *)call->operands[box->operand] + box->in_at * kernel->element_bytes,
-                 box->in_strides, box->dimensions, box->rank, kernel->element_bytes);
+    const BoxCopy copy = {.out = (char *)call->results[0] + box->out_at * kernel->element_bytes,
+                          .out_strides = box->out_strides,
+                          .in =
+                              (const char *)call->operands[box->operand] + box->in_at * kernel->element_bytes,
+                          .in_strides = box->in_strides,
+                          .dimensions = box->dimensions,
+                          .rank = box->rank,
+                          .element_bytes = kernel->element_bytes};
+    divided_copy(call->device, &copy);
 }
 
 static void run_boxes(const KernelCall *call) {
