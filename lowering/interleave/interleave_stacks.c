@@ -174,16 +174,22 @@ static AmStatus add_place(Program *body, int32_t kept, int32_t *place, AmError *
     return AM_OK;
 }
 
-/* Replaces a slice's operands by `leading`, [first], and then its indices; the index of `dimension`
- * becomes `place` and comes first. */
+/* A place of an array whose first dimension is that of the iterations. */
+typedef struct StackPlace {
+    int32_t array, place; /* values: the array, and the index in its first dimension */
+    int32_t dimension;    /* of the iterations, before it became the first one */
+} StackPlace;
+
+/* Replaces a slice's operands by `leading`, [first], and then its indices; the index of the iterations
+ * becomes that of the place and comes first. */
 static AmStatus redirect(Program *body, ProgramInstruction *slice, const int32_t *leading, int32_t first,
-                         int32_t dimension, int32_t place, AmError *error) {
+                         const StackPlace *to, AmError *error) {
     int32_t *operands = ARENA_ARRAY(body->arena, int32_t, slice->operand_count + 1), count = 0;
     if (!operands) return am_fail_memory(error, slice->operand_count);
     while (count < first) operands[count] = leading[count], count++;
-    operands[count++] = place;
+    operands[count++] = to->place;
     for (int32_t k = first; k < slice->operand_count; k++)
-        if (k - first != dimension) operands[count++] = slice->operands[k];
+        if (k - first != to->dimension) operands[count++] = slice->operands[k];
     slice->operands = operands;
     return AM_OK;
 }
@@ -220,14 +226,16 @@ static void add_view(Program *body, int32_t value, int32_t result) {
 
 /* The positions of views at the end of a body's list: next to the slices for which they were added. */
 typedef struct Insertions {
+    Program *body;
     int32_t count;   /* instructions that were there before */
     int32_t *before; /* [instruction]: a view that goes before it, or -1 */
     int32_t *after;  /* [instruction]: the one to insert after it, or -1 */
 } Insertions;
 
-static AmStatus begin_insertions(Insertions *insertions, const Program *body, AmError *error) {
+static AmStatus begin_insertions(Insertions *insertions, Program *body, AmError *error) {
     int32_t count = body->instruction_count;
-    *insertions = (Insertions){.count = count,
+    *insertions = (Insertions){.body = body,
+                               .count = count,
                                .before = ARENA_ARRAY(body->arena, int32_t, count + 1),
                                .after = ARENA_ARRAY(body->arena, int32_t, count + 1)};
     if (body->arena->failed) return am_fail_memory(error, count);
@@ -235,7 +243,8 @@ static AmStatus begin_insertions(Insertions *insertions, const Program *body, Am
     return AM_OK;
 }
 
-static AmStatus end_insertions(const Insertions *insertions, Program *body, AmError *error) {
+static AmStatus end_insertions(const Insertions *insertions, AmError *error) {
+    Program *body = insertions->body;
     int32_t *list = ARENA_ARRAY(body->arena, int32_t, body->instruction_count + 1), count = 0;
     if (!list) return am_fail_memory(error, body->instruction_count);
     for (int32_t i = 0; i < insertions->count; i++) {
@@ -246,26 +255,24 @@ static AmStatus end_insertions(const Insertions *insertions, Program *body, AmEr
     return program_relist(body, list, count, error);
 }
 
-/* Redirects the write of instruction i to a place of an array whose first dimension is that of the
- * iterations. */
-static AmStatus redirect_writer(Program *body, Insertions *insertions, int32_t i, int32_t dimension,
-                                int32_t array, int32_t place, AmError *error) {
+/* Redirects the write of instruction i to a place. */
+static AmStatus redirect_writer(Insertions *insertions, int32_t i, const StackPlace *to, AmError *error) {
+    Program *body = insertions->body;
     int32_t value = body->instructions[i].operands[1];
-    int32_t view = add_shaped(body, value, dimension);
+    int32_t view = add_shaped(body, value, to->dimension);
     insertions->before[i] = body->instruction_count;
     if (!body->arena->failed) add_view(body, value, view);
     if (body->arena->failed) return am_fail_memory(error, 0);
-    const int32_t leading[] = {array, view};
-    return redirect(body, &body->instructions[i], leading, 2, dimension, place, error);
+    const int32_t leading[] = {to->array, view};
+    return redirect(body, &body->instructions[i], leading, 2, to, error);
 }
 
-/* Redirects the read of instruction i to a place of an array whose first dimension is that of the
- * iterations: the former value becomes a view of the new one. */
-static AmStatus redirect_reader(Program *body, Insertions *insertions, int32_t i, int32_t dimension,
-                                int32_t array, int32_t place, AmError *error) {
+/* Redirects the read of instruction i to a place: the former value becomes a view of the new one. */
+static AmStatus redirect_reader(Insertions *insertions, int32_t i, const StackPlace *to, AmError *error) {
+    Program *body = insertions->body;
     int32_t result = body->instructions[i].first_result;
     IrAttributes *attributes = ARENA_ARRAY(body->arena, IrAttributes, 1);
-    int32_t read = add_shaped(body, result, dimension);
+    int32_t read = add_shaped(body, result, to->dimension);
     insertions->after[i] = body->instruction_count;
     if (!body->arena->failed) add_view(body, read, result);
     if (body->arena->failed) return am_fail_memory(error, 0);
@@ -274,22 +281,19 @@ static AmStatus redirect_reader(Program *body, Insertions *insertions, int32_t i
     attributes->slice_sizes = body->values[read].shape.dimensions;
     slice->attributes = attributes;
     slice->first_result = read;
-    return redirect(body, slice, &array, 1, dimension, place, error);
+    return redirect(body, slice, &to->array, 1, to, error);
 }
 
-/* Redirects all slices that read `value`, through any views, to the array of the stack and its `place`.
- * `uses` are those before `added` instructions were inserted at the beginning of the body. */
-static AmStatus redirect_readers(Program *body, Insertions *insertions, const ProgramUses *uses,
-                                 int32_t added, int32_t value, const LoopStack *stack, int32_t place,
-                                 AmError *error) {
+/* Redirects all slices that read `value`, through any views, to a place. `uses` are those before `added`
+ * instructions were inserted at the beginning of the body. */
+static AmStatus redirect_readers(Insertions *insertions, const ProgramUses *uses, int32_t added,
+                                 int32_t value, const StackPlace *to, AmError *error) {
+    const Program *body = insertions->body;
     for (int32_t u = uses->first[value]; u < uses->first[value + 1]; u++) {
         int32_t user = uses->users[u] + added;
         if (is_reshape(&body->instructions[user]))
-            TRY(redirect_readers(body, insertions, uses, added, body->instructions[user].first_result, stack,
-                                 place, error));
-        else
-            TRY(redirect_reader(body, insertions, user, stack->dimension, body->parameters[stack->operand],
-                                place, error));
+            TRY(redirect_readers(insertions, uses, added, body->instructions[user].first_result, to, error));
+        else TRY(redirect_reader(insertions, user, to, error));
     }
     return AM_OK;
 }
@@ -413,20 +417,20 @@ AmStatus stacks_shrink(JoinedLoops *loops, const LoopStack *stacks, int32_t coun
         const ProgramInstruction *first_loop = &program->instructions[loops->first];
         int32_t p = first_loop->loop.carried[stack->result],
                 result = first_loop->first_result + stack->result;
-        int32_t before = writes->parameters[p], in_second = reads->parameters[stack->operand];
         int32_t writer = loops->in_first.producer[writes->outputs[p]] + added;
         TRY(find_place(&places, &place, writes, reads, stack->kept, error));
         if (in_writes.before[writer] < 0) { /* else it is another operand of the second loop as well */
             ProgramValue *array = &program->values[result];
-            TRY(redirect_writer(writes, &in_writes, writer, stack->dimension, before, places.in_first[place],
-                                error));
+            const StackPlace written = {writes->parameters[p], places.in_first[place], stack->dimension};
+            TRY(redirect_writer(&in_writes, writer, &written, error));
             array->shape = with_places(program->arena, &array->shape, stack->dimension, stack->kept);
             array->state = with_places_state(array->state, stack->dimension);
             set_shape(first_loop, p, array);
             TRY(shrink_initial(&operands, program, p, stack, error));
         }
-        TRY(redirect_readers(reads, &in_reads, &loops->in_second, added, in_second, stack,
-                             places.in_second[place], error));
+        int32_t in_second = reads->parameters[stack->operand];
+        const StackPlace read = {in_second, places.in_second[place], stack->dimension};
+        TRY(redirect_readers(&in_reads, &loops->in_second, added, in_second, &read, error));
         set_shape(&program->instructions[loops->second], stack->operand, &program->values[result]);
         operands.second[stack->operand] = result;
         if (program->arena->failed) return am_fail_memory(error, 0);
@@ -438,8 +442,8 @@ AmStatus stacks_shrink(JoinedLoops *loops, const LoopStack *stacks, int32_t coun
     program_number_producers(program, loops->first);
     loops->first += operands.count;
     loops->second += operands.count;
-    TRY(end_insertions(&in_writes, writes, error));
-    TRY(end_insertions(&in_reads, reads, error));
+    TRY(end_insertions(&in_writes, error));
+    TRY(end_insertions(&in_reads, error));
     TRY(drop_unused(writes, error));
     TRY(drop_unused(reads, error));
     TRY(drop_unused(program, error));
