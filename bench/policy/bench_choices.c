@@ -13,19 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/check.h"
+#include "bench/policy/problem_set.h"
 #include "planners/plan_search.h"
-#include "planners/single_stage/assignment_problems.h"
 #include "planners/strategy.h"
 
-enum { MOST_MODELS = 16 };
 enum { RANDOM = 1 << SEARCHER_RANDOM, ANNEAL = 1 << SEARCHER_ANNEAL, DQN = 1 << SEARCHER_DQN };
 
 typedef struct Bench {
-    AssignmentModule modules[MOST_MODELS];
-    PlanContext *contexts[MOST_MODELS];
-    int32_t module_count;
-    uint64_t seed;
+    Searcher player;
     int64_t evaluations;
 } Bench;
 
@@ -80,8 +75,8 @@ static void make_context(const PlanContext **context, PlanContext *primary, Aren
     if (status != AM_OK || has_none) *context = NULL;
 }
 
-static void run_space(const Bench *self, const GeneratedProblem *given, uint64_t problem, const Space *space,
-                      Searcher searcher) {
+static void run_space(const Bench *self, const GeneratedProblem *given, uint64_t problem,
+                      const Space *space) {
     Arena arena = {0};
     AmError error = {0};
     SearchResult result = {0};
@@ -98,7 +93,7 @@ static void run_space(const Bench *self, const GeneratedProblem *given, uint64_t
     int64_t evaluations = space->times * self->evaluations;
     SearchScope scope = {.request = &request,
                          .kind = space->has_stages ? SPACE_AUTO : SPACE_SINGLE_STAGE,
-                         .searcher = searcher,
+                         .searcher = self->player,
                          .micro_batches = space->micro_batches > 0,
                          .splits = space->chooses_number ? primary : NULL,
                          .skip_bound = true,
@@ -109,11 +104,18 @@ static void run_space(const Bench *self, const GeneratedProblem *given, uint64_t
     else if (context) status = single_stage_search(&result, &arena, context, given->cluster, &scope, &error);
     if (status != AM_OK && status != AM_ERROR_INFEASIBLE) bench_fail("bench_choices", &error);
     printf("{\"searcher\":\"%s\",\"space\":\"%s\",\"problem\":%llu,\"evaluations\":%lld,\"step\":",
-           searcher_name(searcher), space->name, (unsigned long long)problem, (long long)result.evaluations);
+           searcher_name(self->player), space->name, (unsigned long long)problem,
+           (long long)result.evaluations);
     if (status == AM_OK) printf("%.9g}\n", result.plan->predicted_step_seconds);
     else printf("null}\n");
     fflush(stdout);
     arena_free(&arena);
+}
+
+static void run_problem(void *user, const GeneratedProblem *given, uint64_t problem) {
+    const Bench *self = user;
+    for (size_t s = 0; s < sizeof spaces / sizeof *spaces; s++)
+        if (spaces[s].players & 1u << self->player) run_space(self, given, problem, &spaces[s]);
 }
 
 static Searcher find_player(const char *name) {
@@ -124,30 +126,14 @@ static Searcher find_player(const char *name) {
 
 int main(int count, char **words) {
     enum { FIRST_MODEL = 6 };
-    static Bench self;
-    AmError error = {0};
-    Searcher player = count > FIRST_MODEL ? find_player(words[5]) : SEARCHER_COUNT;
-    if (player == SEARCHER_COUNT || count - FIRST_MODEL > MOST_MODELS) {
+    static ProblemSet problems;
+    Bench self = {.player = count > FIRST_MODEL ? find_player(words[5]) : SEARCHER_COUNT};
+    if (self.player == SEARCHER_COUNT || !problem_set_open(&problems, words, FIRST_MODEL, count)) {
         fprintf(stderr, "usage: bench_choices SEED FIRST COUNT EVALUATIONS PLAYER MODEL...\n");
         return 2;
     }
-    self.seed = strtoull(words[1], NULL, 10);
-    uint64_t first = strtoull(words[2], NULL, 10), problems = strtoull(words[3], NULL, 10);
     self.evaluations = strtoll(words[4], NULL, 10);
-    for (int32_t k = FIRST_MODEL; k < count; k++, self.module_count++) {
-        PlanContext **context = &self.contexts[self.module_count];
-        bench_check(plan_context_read(context, words[k], NULL, &error), &error);
-        bench_check(assignment_module_measure(&self.modules[self.module_count], *context, &error), &error);
-    }
-    for (uint64_t problem = first; problem < first + problems; problem++) {
-        GeneratedProblem given;
-        bench_check(
-            generated_problem_open(&given, self.modules, self.module_count, self.seed, problem, &error),
-            &error);
-        for (size_t s = 0; s < sizeof spaces / sizeof *spaces; s++)
-            if (spaces[s].players & 1u << player) run_space(&self, &given, problem, &spaces[s], player);
-        generated_problem_close(&given);
-    }
-    for (int32_t k = 0; k < self.module_count; k++) plan_context_free(self.contexts[k]);
+    problem_set_run(&problems, run_problem, &self);
+    problem_set_close(&problems);
     return 0;
 }

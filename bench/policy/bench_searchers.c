@@ -17,13 +17,12 @@
 #include <string.h>
 #include <time.h>
 
-#include "bench/check.h"
+#include "bench/policy/problem_set.h"
 #include "planners/plan_search.h"
-#include "planners/single_stage/assignment_problems.h"
 #include "planners/single_stage/assignment_search.h"
 #include "planners/single_stage/single_stage_search.h"
 
-enum { MOST_MODELS = 16, MOST_BUDGETS = 8, EVALUATIONS_PER_SECOND = 500 };
+enum { MOST_BUDGETS = 8, EVALUATIONS_PER_SECOND = 500 };
 #define FULL "full default search"
 
 typedef enum PolicyKind { TRAINED, UNTRAINED, BY_EPISODES, POLICY_KINDS } PolicyKind;
@@ -62,13 +61,9 @@ typedef struct BenchBudget {
 } BenchBudget;
 
 typedef struct Bench {
-    AssignmentModule modules[MOST_MODELS];
-    PlanContext *contexts[MOST_MODELS];
-    int32_t module_count;
     BenchBudget budgets[MOST_BUDGETS];
     int32_t budget_count;
-    bool is_full; /* the default search, too */
-    uint64_t seed;
+    bool is_full;                       /* the default search, too */
     const char *searchers;              /* names between semicolons; NULL: all */
     const char *policies[POLICY_KINDS]; /* NULL: the built-in one; no other */
     bool has_policy[POLICY_KINDS];
@@ -126,20 +121,16 @@ static void run_zero_shots(const Bench *self, const GeneratedProblem *given, uin
     request->method.no_learning = false;
 }
 
-static void run_problem(Bench *self, uint64_t problem) {
-    GeneratedProblem given;
-    AmError error = {0};
+static void run_problem(void *user, const GeneratedProblem *given, uint64_t problem) {
+    const Bench *self = user;
     char mesh[64];
-    if (generated_problem_open(&given, self->modules, self->module_count, self->seed, problem, &error) !=
-        AM_OK)
-        bench_fail("bench_searchers", &error);
-    const MeshAxis *axes = given.problem->mesh.axes;
+    const MeshAxis *axes = given->problem->mesh.axes;
     snprintf(mesh, sizeof mesh, "data=%d,model=%d", axes[0].size, axes[1].size);
     SearchRequest request = {.space.mesh = mesh,
-                             .constraints.memory_fraction = given.problem->constraints.memory_fraction};
+                             .constraints.memory_fraction = given->problem->constraints.memory_fraction};
     SearchScope scope = {
         .request = &request, .kind = SPACE_SINGLE_STAGE, .micro_batches = 1, .skip_bound = true};
-    run_zero_shots(self, &given, problem, &request, scope);
+    run_zero_shots(self, given, problem, &request, scope);
     for (size_t c = 0; c < sizeof contestants / sizeof *contestants; c++)
         for (int32_t b = 0; b < self->budget_count; b++) {
             const BenchBudget *budget = &self->budgets[b];
@@ -155,7 +146,7 @@ static void run_problem(Bench *self, uint64_t problem) {
             scope.micro_batches = !has_stages;
             scope.limits.evaluations = budget->evaluations;
             scope.limits.seconds = budget->seconds;
-            run(contestants[c].name, &given, problem, budget->name, &scope, has_stages);
+            run(contestants[c].name, given, problem, budget->name, &scope, has_stages);
         }
     request.method = (MethodRequest){0};
     request.space.no_overrides = false;
@@ -165,8 +156,7 @@ static void run_problem(Bench *self, uint64_t problem) {
                           .searcher = SEARCHER_AUTO,
                           .skip_bound = true};
     request.space.mesh = mesh;
-    if (self->is_full) run(FULL, &given, problem, "full", &scope, true);
-    generated_problem_close(&given);
+    if (self->is_full) run(FULL, given, problem, "full", &scope, true);
 }
 
 /* Fails where a file of a policy cannot be read. */
@@ -196,27 +186,19 @@ static void read_budgets(Bench *self, char *text) {
 
 int main(int count, char **words) {
     enum { FIRST_MODEL = 8 };
+    static ProblemSet problems;
     static Bench self;
-    AmError error = {0};
-    if (count <= FIRST_MODEL || count - FIRST_MODEL > MOST_MODELS) {
+    if (!problem_set_open(&problems, words, FIRST_MODEL, count)) {
         fprintf(stderr, "usage: bench_searchers SEED FIRST COUNT BUDGETS SEARCHERS POLICY OTHER MODEL...\n");
         return 2;
     }
-    self.seed = strtoull(words[1], NULL, 10);
-    uint64_t first = strtoull(words[2], NULL, 10), problems = strtoull(words[3], NULL, 10);
     read_budgets(&self, words[4]);
     self.searchers = strcmp(words[5], "all") == 0 ? NULL : words[5];
     self.policies[TRAINED] = strcmp(words[6], "built-in") == 0 ? NULL : words[6];
     self.policies[UNTRAINED] = "untrained";
     self.policies[BY_EPISODES] = strcmp(words[7], "none") == 0 ? NULL : words[7];
-    for (int32_t k = FIRST_MODEL; k < count; k++, self.module_count++) {
-        PlanContext **context = &self.contexts[self.module_count];
-        if (plan_context_read(context, words[k], NULL, &error) != AM_OK ||
-            assignment_module_measure(&self.modules[self.module_count], *context, &error) != AM_OK)
-            bench_fail("bench_searchers", &error);
-    }
     check_policies(&self);
-    for (uint64_t problem = first; problem < first + problems; problem++) run_problem(&self, problem);
-    for (int32_t k = 0; k < self.module_count; k++) plan_context_free(self.contexts[k]);
+    problem_set_run(&problems, run_problem, &self);
+    problem_set_close(&problems);
     return 0;
 }
