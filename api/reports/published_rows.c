@@ -135,20 +135,42 @@ static AmStatus read_strategy(Strategy *strategy, const PublishedRun *run, AmErr
     return AM_OK;
 }
 
-static AmStatus read_cluster(Cluster **cluster, Arena *arena, const PublishedRun *run, AmError *error) {
+static AmStatus read_servers(ClusterServers *servers, const PublishedRun *run, AmError *error) {
     PublishedConventions conventions;
     TRY(published_conventions(&conventions, run, error));
     int64_t per_server = run->per_server > 0 ? run->per_server : DEFAULT_PER_SERVER;
-    const ClusterServers servers = {.device_type = run->device,
-                                    .devices = (int32_t)run->devices,
-                                    .per_server = (int32_t)per_server,
-                                    .gbit_per_device = run->network_gbit_per_device,
-                                    .waits_for_collectives = !conventions.overlaps};
+    *servers = (ClusterServers){.device_type = run->device,
+                                .devices = (int32_t)run->devices,
+                                .per_server = (int32_t)per_server,
+                                .gbit_per_device = run->network_gbit_per_device,
+                                .waits_for_collectives = !conventions.overlaps};
+    return AM_OK;
+}
+
+static AmStatus read_cluster(Cluster **cluster, Arena *arena, const PublishedRun *run, AmError *error) {
+    ClusterServers servers;
     json_t *description;
+    TRY(read_servers(&servers, run, error));
     TRY(cluster_of_servers(&description, &servers, error));
     AmStatus status = cluster_from_json(cluster, arena, description, "the row's cluster", error);
     json_decref(description);
     return status;
+}
+
+bool published_is_same_problem(const PublishedRun *run, const PublishedRun *other) {
+    TransformerShape shape, other_shape;
+    ClusterServers servers, others;
+    if (run->global_batch != other->global_batch || run->hidden != other->hidden) return false; /* quickly */
+    if (read_shape(&shape, run, NULL) != AM_OK || read_shape(&other_shape, other, NULL) != AM_OK)
+        return false;
+    if (read_servers(&servers, run, NULL) != AM_OK || read_servers(&others, other, NULL) != AM_OK)
+        return false;
+    bool is_same_rate = servers.gbit_per_device == others.gbit_per_device ||
+                        (isnan(servers.gbit_per_device) && isnan(others.gbit_per_device));
+    return memcmp(&shape, &other_shape, sizeof shape) == 0 &&
+           strcmp(servers.device_type, others.device_type) == 0 && servers.devices == others.devices &&
+           servers.per_server == others.per_server && is_same_rate &&
+           servers.waits_for_collectives == others.waits_for_collectives;
 }
 
 /* ---- one row ---- */

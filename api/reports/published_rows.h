@@ -47,14 +47,18 @@ AmStatus published_predict(PublishedRow *rows, int32_t count, double memory_frac
 AmStatus published_open(PlanContext **primary, Cluster **cluster, Arena *arena, const PublishedRow *row,
                         AmError *error);
 
+/* Returns whether two runs have the same model and the same cluster, whatever their strategies are. */
+bool published_is_same_problem(const PublishedRun *run, const PublishedRun *other);
+
 typedef struct PublishedSearch {
-    double seconds; /* of each row, at most */
+    double seconds; /* of each model and cluster, at most */
     double memory_fraction;
     SearchWatch *watch; /* counts rows; or NULL */
     Arena *arena;       /* for the texts */
 } PublishedSearch;
 
-/* Searches a plan for each row, also where it has no strategy. A row without a plan has an error. */
+/* Searches a plan for each row, also where it has no strategy. Rows of the same model and cluster share one
+ * search. A row without a plan has an error. */
 AmStatus published_search(PublishedRow *rows, int32_t count, const PublishedSearch *settings, AmError *error);
 
 /* Writes the module and the plan of a row; either path may be NULL. */

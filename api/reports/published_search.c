@@ -1,8 +1,9 @@
 /* The plan that automap would choose for a row of published.
  *
- * Each row is searched by itself as `search` does: over all spaces and numbers of micro-batches, by
- * annealing, without a bound. The row's module and cluster are those of its prediction. A row without a plan
- * has the reason, and does not end the command.
+ * A row is searched as `search` does: over all spaces and numbers of micro-batches, by annealing, without a
+ * bound. The row's module and cluster are those of its prediction. Rows that have both in common, as
+ * strategies of one table do, have the plan of the first. A row without a plan has the reason, and does not
+ * end the command.
  */
 #include <math.h>
 #include <string.h>
@@ -43,14 +44,22 @@ static AmStatus search_row(PublishedRow *row, Arena *arena, const PublishedSearc
     return status;
 }
 
+/* Returns the first row of the same model and cluster: k itself, or one before it. */
+static int32_t find_searched(const PublishedRow *rows, int32_t k) {
+    int32_t first = 0;
+    while (first < k && !published_is_same_problem(rows[first].run, rows[k].run)) first++;
+    return first;
+}
+
 AmStatus published_search(PublishedRow *rows, int32_t count, const PublishedSearch *settings,
                           AmError *error) {
     AmStatus status = AM_OK;
     for (int32_t k = 0; k < count && status == AM_OK; k++) {
         Arena arena = {0};
         AmError own = {0};
-        rows[k].search = (PublishedChoice){.seconds = NAN};
-        status = search_row(&rows[k], &arena, settings, &own);
+        int32_t searched = find_searched(rows, k);
+        rows[k].search = searched < k ? rows[searched].search : (PublishedChoice){.seconds = NAN};
+        if (searched == k) status = search_row(&rows[k], &arena, settings, &own);
         bool is_rows = status == AM_ERROR_INPUT || status == AM_ERROR_INFEASIBLE;
         if (is_rows) {
             rows[k].search.error = arena_copy_bytes(settings->arena, own.text, strlen(own.text));
