@@ -155,20 +155,18 @@ static void embedding_backward(Model *self, const Embedding *embedding, EmitValu
                              emit_scatter_rows(emitter, table, embedding->tokens, dy));
 }
 
-/* The parts of a cross entropy that its gradient reads. */
+/* The parts of a cross entropy. An eager framework has logarithms of shares in place of shares. */
 typedef struct Entropy {
-    EmitValue shifted, powers, sum, is_label; /* sum: of the powers */
-    EmitValue log_shares;                     /* of an eager framework */
+    EmitValue shifted, powers, sum; /* logits minus their maximum, exp() of that, and the sum of the powers */
+    EmitValue shares, at_label; /* powers over their sum, which the gradient reads; `shifted` at the labels */
+    EmitValue log_shares;
 } Entropy;
 
-/* Emits exp(logits - maximum) and its sum. */
-static void entropy_powers(Model *self, Entropy *entropy, EmitValue logits) {
-    static const int32_t last[] = {2};
-    Emitter *emitter = &self->emitter;
-    EmitValue most = emit_reduce(emitter, "maximum", logits, 1, last);
-    entropy->shifted = transformer_with_rows(self, "subtract", logits, most);
-    entropy->powers = emit_unary(emitter, "exponential", entropy->shifted);
-    entropy->sum = emit_reduce(emitter, "add", entropy->powers, 1, last);
+/* Begins the next operator of a loss as a kernel, as in Megatron-LM (VocabParallelCrossEntropy of
+ * megatron/core/tensor_parallel/cross_entropy.py): logits in f32, their maximum, minus that, powers, sum and
+ * shares; for the gradient shares minus labels, in 16 bits. */
+static void next_loss_operator(Model *self) {
+    if (!self->shape->joins_loss && !self->shape->is_eager) transformer_begin_kernel(self, "kernel");
 }
 
 static EmitValue find_labels(Model *self, EmitValue logits, EmitValue targets) {
@@ -179,31 +177,50 @@ static EmitValue find_labels(Model *self, EmitValue logits, EmitValue targets) {
 }
 
 /* Elements at the labels. */
-static EmitValue choose(Model *self, const Entropy *entropy, EmitValue values) {
+static EmitValue choose(Model *self, EmitValue values, EmitValue targets) {
     static const int32_t last[] = {2};
     Emitter *emitter = &self->emitter;
-    values = emit_select(emitter, entropy->is_label, values, emit_fill(emitter, 0, values));
+    EmitValue is_label = find_labels(self, values, targets);
+    values = emit_select(emitter, is_label, values, emit_fill(emitter, 0, values));
     return emit_reduce(emitter, "add", values, 1, last);
 }
 
-/* Losses of all tokens [b, s]. */
+/* Emits exp(logits - maximum) and its sum. Megatron-LM reads the elements at the labels alone. */
+static void entropy_powers(Model *self, Entropy *entropy, EmitValue logits, EmitValue targets) {
+    static const int32_t last[] = {2};
+    Emitter *emitter = &self->emitter;
+    EmitValue most = emit_reduce(emitter, "maximum", logits, 1, last);
+    next_loss_operator(self);
+    entropy->shifted = transformer_with_rows(self, "subtract", logits, most);
+    next_loss_operator(self);
+    entropy->powers = emit_unary(emitter, "exponential", entropy->shifted);
+    if (!self->shape->is_eager) entropy->at_label = choose(self, entropy->shifted, targets);
+    next_loss_operator(self);
+    entropy->sum = emit_reduce(emitter, "add", entropy->powers, 1, last);
+}
+
+/* Losses of all tokens [b, s]. A fused kernel of the gradient finds the shares again. */
 static EmitValue entropy_forward(Model *self, Entropy *entropy, EmitValue logits, EmitValue targets) {
     Emitter *emitter = &self->emitter;
-    if (self->shape->joins_loss) emit_begin_kernel(emitter, "kernel");
+    bool is_eager = self->shape->is_eager, is_joined = self->shape->joins_loss;
+    if (is_joined) emit_begin_kernel(emitter, "kernel");
     else transformer_begin_eager(self);
+    next_loss_operator(self);
     logits = transformer_f32(self, logits);
-    if (!self->shape->joins_loss) transformer_begin_eager(self);
-    entropy_powers(self, entropy, logits);
-    EmitValue normal = emit_unary(emitter, "log", entropy->sum);
-    if (self->shape->is_eager) {
+    if (!is_joined) transformer_begin_eager(self);
+    next_loss_operator(self);
+    entropy_powers(self, entropy, logits, targets);
+    EmitValue normal = emit_unary(emitter, "log", entropy->sum), losses;
+    if (is_eager) {
         entropy->log_shares = transformer_with_rows(self, "subtract", entropy->shifted, normal);
         transformer_begin_eager(self);
+        losses = emit_unary(emitter, "negate", choose(self, entropy->log_shares, targets));
+    } else {
+        losses = emit_binary(emitter, "subtract", normal, entropy->at_label);
     }
-    entropy->is_label = find_labels(self, logits, targets);
-    EmitValue losses =
-        self->shape->is_eager
-            ? emit_unary(emitter, "negate", choose(self, entropy, entropy->log_shares))
-            : emit_binary(emitter, "subtract", normal, choose(self, entropy, entropy->shifted));
+    next_loss_operator(self);
+    if (!is_eager && !is_joined)
+        entropy->shares = transformer_with_rows(self, "divide", entropy->powers, entropy->sum);
     emit_end_kernel(emitter);
     return losses;
 }
@@ -229,14 +246,15 @@ static EmitValue entropy_backward(Model *self, Entropy *entropy, EmitValue logit
             EmitValue *kept[] = {&logits};
             emit_barrier(emitter, kept, 1);
             emit_begin_kernel(emitter, "kernel");
-            EmitValue f32 = transformer_f32(self, logits);
-            entropy_powers(self, entropy, f32);
-            entropy->is_label = find_labels(self, f32, targets);
+            entropy_powers(self, entropy, transformer_f32(self, logits), targets);
+            entropy->shares = transformer_with_rows(self, "divide", entropy->powers, entropy->sum);
         }
-        d = transformer_with_rows(self, "divide", entropy->powers, entropy->sum);
-        d = emit_binary(emitter, "subtract", d, emit_convert(emitter, entropy->is_label, DTYPE_F32));
+        next_loss_operator(self);
+        EmitValue is_label = find_labels(self, logits, targets);
+        d = emit_binary(emitter, "subtract", entropy->shares, emit_convert(emitter, is_label, DTYPE_F32));
         d = emit_scaled(emitter, "multiply", d, 1 / count);
     }
+    next_loss_operator(self);
     d = transformer_narrow(self, d);
     emit_end_kernel(emitter);
     return d;

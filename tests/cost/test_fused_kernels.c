@@ -251,7 +251,8 @@ static void kept_bytes_are_needed(void **state) {
 }
 
 /* The last stage runs the forward and the backward pass of a micro-batch in turns. With a large vocabulary it
- * needs no more memory for their values than one stage that runs both. */
+ * needs no more memory for their values than one stage that runs both, and a slot for the shares of all words
+ * between them. */
 static void joined_loops_share_memory(void **state) {
     (void)state;
     Arena arena = {0};
@@ -264,9 +265,10 @@ static void joined_loops_share_memory(void **state) {
                        .devices[k]
                        .memory.activation_bytes;
     }
+    int64_t slot = (int64_t)sizeof(float) * 512 * vocabulary;
     given = (Strategy){.data = 1, .tensor = 1, .stages = 1, .chunks = 1};
     vocabulary = 1024;
-    assert_true(bytes[1] <= bytes[0]);
+    assert_true(bytes[1] <= bytes[0] + slot);
     arena_free(&arena);
 }
 
