@@ -13,7 +13,7 @@ Without --other, a second one is trained: the same network on the same problems 
 --searchers limits the runs: those without a policy need no repetition after a training. --stages has the contest over
 any number of stages: the policy chooses it, or has one-stage plans alone, beside pipelines of the tables.
 
-    python3 bench/searchers.py --stages --seed 36 --problems 20 --results /tmp/stages.jsonl --write bench/README.md
+    python3 bench/searchers.py --stages --seed 36 --problems 40 --results /tmp/stages.jsonl --write bench/README.md
 """
 
 import argparse
