@@ -106,6 +106,7 @@ def check_modules(checker):
 def check_plans(checker):
     """Searches, plans and reports of them."""
     plans = {"one": (MLP, ["--cluster", "nominal:4"]), "even": (GPT, ["--cluster", "nominal:4", *EVEN]),
+             "zb_2p": (MLP, ["--cluster", "nominal:4", *EVEN, "--schedule", "zb_2p"]),
              "zero": (MLP, ["--cluster", "h100:1", "--baseline", "zero3"]),
              "offloaded": (GPT, ["--cluster", "h100:1", "--baseline", "zero1", "--offload", "optimizer"]),
              "shares": (MLP, ["--cluster", "whale-dp", "--space", "single_stage"]),
@@ -124,8 +125,8 @@ def check_plans(checker):
         checker.run("export", file, module, "--format", "automap")
     checker.run("search", MLP, "--cluster", "nominal:4", "--also", f"jax={WORK}/jax.json", "-o", WORK / "a.json")
     checker.file(WORK / "jax.json")
-    for name, target in (("one", "jax"), ("even", "jax"), ("one", "torch"), ("even", "torch"), ("one", "hlo"),
-                         ("one", "shardy"), ("megatron", "megatron"), ("titan", "torchtitan")):
+    for name, target in (("one", "jax"), ("even", "jax"), ("zb_2p", "jax"), ("one", "torch"), ("even", "torch"),
+                         ("one", "hlo"), ("one", "shardy"), ("megatron", "megatron"), ("titan", "torchtitan")):
         checker.run("export", WORK / f"{name}.json", plans[name][0], "--format", target)
     checker.run("diff", WORK / "even.json", WORK / "megatron.json", GPT)
     checker.run("simulate", "--sweep", GPT, "--cluster", "nominal:4")
