@@ -101,8 +101,9 @@ class Groups:
 
     def merge_equal(self):
         """Leaves one of equal forward operators, such as x - mean of a norm and of its variance: a backward pass that
-        needs both would keep the value twice. Recomputation of the step itself is no forward operator, and stays."""
-        found, replaced, dropped = {}, {}, set()
+        needs both would keep the value twice. Recomputation of the step itself is no forward operator, and stays.
+        `forward` lists the forward operators in their order, the one that is left in the place of each."""
+        found, replaced, dropped, kept = {}, {}, set(), {}
 
         def merged(node):
             return [value if isinstance(value, Constant) else replaced.get(value, value) for value in node.inputs]
@@ -112,18 +113,22 @@ class Groups:
                 node.inputs = merged(node)
             if self.group[k] != "forward":
                 continue
+            kept[k] = k
             try:
-                same = found.setdefault(tuple(map(key_of, pair)), k)
+                same = kept[k] = found.setdefault(tuple(map(key_of, pair)), k)
             except TypeError:  # parameters without a hash
                 continue
             if same != k:
                 dropped.add(k)
                 replaced.update(zip(pair[0].outputs, self.whole.nodes[same].outputs, strict=True))
+        left = [k for k in range(len(self.group)) if k not in dropped]
+        places = {k: at for at, k in enumerate(left)}
+        self.forward = [places[same] for same in kept.values()]
         for graph in (self.whole, self.micro):
             graph.nodes = [node for k, node in enumerate(graph.nodes) if k not in dropped]
             graph.outputs = [value if isinstance(value, Constant) else replaced.get(value, value)
                              for value in graph.outputs]
-        self.group = [group for k, group in enumerate(self.group) if k not in dropped]
+        self.group = [self.group[k] for k in left]
         self.producer = {value: k for k, node in enumerate(self.whole.nodes) for value in node.outputs}
 
     def find_invariant(self):

@@ -42,7 +42,7 @@ from .layers import Layers
 from .operators import CHEAP, HEAVY
 from .planning import STAGES as FORMAT
 from .planning import specs_of
-from .recomputation import numbered, recomputed_of, warn_of_lost
+from .recomputation import fitting, numbered, recomputed_of, warn_of_lost
 from .step_graph import Constant, Graph, numbers, params_with_constants, users_of
 
 
@@ -149,11 +149,11 @@ class Partition(Groups):
 
     def planned_parts(self, placed):
         """{forward node: part} of the rows of a document that fit the step."""
-        places = numbered(self.whole, [k for k, group in enumerate(self.group) if group == "forward"])
+        places = numbered(self.whole, self.forward)
         found = {}
         for name, shape, count, number, part in placed:
-            nodes = places.get((name, tuple(shape)), [])
-            if nodes and count % len(nodes) == 0:
+            nodes = fitting(places.get((name, tuple(shape)), []), count)
+            if nodes:
                 found[nodes[number * len(nodes) // count]] = part
         return found
 
@@ -329,8 +329,7 @@ class Run:
         stage, plan = self.stages[part % len(self.stages)], self.plan
         if not stage.get("recomputes") or "recomputed" not in stage:
             return set(own) if stage.get("recomputes") else set()
-        forward = [k for k in range(len(plan.group)) if plan.group[k] == "forward"]
-        found, lost = recomputed_of(stage["recomputed"], plan.whole, forward)
+        found, lost = recomputed_of(stage["recomputed"], plan.whole, plan.forward)
         warn_of_lost([row for row in lost if own.intersection(row[-1])])
         return found & own
 

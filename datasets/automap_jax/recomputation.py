@@ -22,7 +22,8 @@ NAME = "automap"
 
 
 def numbered(graph, chosen):
-    """{(primitive, shape of the result): [the nodes among the numbers `chosen` of a graph, in their order]}."""
+    """{(primitive, shape of the result): [the nodes among the numbers `chosen` of a graph, in their order]}. A node
+    that stands for several equal ones is there as often."""
     places = {}
     for k in chosen:
         node = graph.nodes[k]
@@ -30,17 +31,26 @@ def numbered(graph, chosen):
     return places
 
 
+def fitting(nodes, count):
+    """The nodes, or each of them once, if a module that has `count` of them has equally many for each; else None."""
+    return next((some for some in (nodes, list(dict.fromkeys(nodes))) if some and count % len(some) == 0), None)
+
+
 def recomputed_of(rows, graph, forward):
-    """The nodes among the numbers `forward` of a graph that the rows recompute. Where XLA's module has other numbers of
-    these than the graph, all are recomputed if most are; these rows are returned beside, with their nodes.
+    """The nodes among the numbers `forward` of a graph that the rows recompute: a node for several equal ones if all of
+    these are. Where XLA's module has other numbers of these than the graph, all are recomputed if most are; these rows
+    are returned beside, with their nodes.
 
     returns    ({node}, [(name, shape, recomputed, of the module, nodes)])
     """
     places, found, lost = numbered(graph, forward), set(), []
     for name, shape, count, chosen in rows:
         nodes = places.get((name, tuple(shape)), [])
-        if nodes and count % len(nodes) == 0:
-            found |= {nodes[number * len(nodes) // count] for number in chosen}
+        known = fitting(nodes, count)
+        if known:
+            again = {number * len(known) // count for number in chosen}
+            found |= {known[at] for at in again}.difference(
+                known[at] for at in range(len(known)) if at not in again)
             continue
         found |= set(nodes) if 2 * len(chosen) >= count else set()
         if len(chosen) < count and name not in CHEAP and nodes:

@@ -244,6 +244,29 @@ def check_whole_batch():
         assert np.allclose(run(*arguments), step(*arguments)), (count, run(*arguments), step(*arguments))
 
 
+def check_equal_operators():
+    """Of two equal operators a micro-batch runs one, again in the backward pass if the plan recomputes both."""
+    def loss(state, x):
+        y = jax.numpy.tanh(x * state)
+        return (y.sum(1) * y.sum(1) * (2 * y).sum(1)).sum()
+
+    def step(state, x):
+        value, gradient = jax.value_and_grad(loss)(state, x)
+        return state - 0.1 * gradient, value
+
+    arguments = np.float32(2), np.arange(8, dtype=np.float32).reshape(4, 2) / 8
+    document = document_of_one_part(2, TWO_BATCHES)
+    document["parameters"][1]["spec"] = [None, None]
+    for chosen, count in ([0, 1], 1), ([0], 0), ([0, 1, 2], 2):
+        document["stages"][0] |= {"recomputes": True, "recomputed": [["reduce_sum", [4], 3, chosen]]}
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            run = automap_jax.run(document, step, arguments)
+        again = run.planned_again(0, set(range(len(run.plan.group))))
+        assert len(again) == count, f"{len(again)} operators are recomputed, expected {count} for {chosen}"
+        assert np.allclose(run(*arguments), step(*arguments)), chosen
+
+
 def check_sequences_first():
     """Micro-batches cut the dimension of the examples, which the plan names. A second array without it stays whole,
     though it is as long as the batch."""
@@ -589,6 +612,7 @@ def main():
     wanted = sys.argv[1:]
     check_refusals()
     check_whole_batch()
+    check_equal_operators()
     check_sequences_first()
     check_mixed_examples()
     check_results()
