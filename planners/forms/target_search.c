@@ -47,6 +47,7 @@ static AmStatus search_freely(FormSearch *self, SearchResult *found, TargetPlans
     if (!search_method_explores(scope.searcher) || !form_search_has_budget(self)) return AM_OK;
     if (stop_flag_is_set(scope.request->callbacks.interrupted)) return AM_OK;
     form_search_share(&scope, self);
+    if (!self->budget.has_cap) scope.limits.evaluations = free->limits.evaluations; /* not those of a stage */
     AmStatus status = device_search(found, self->arena, self->primary, self->cluster, &scope, &refusal);
     form_search_spend(self, &scope, found);
     found->interrupted |= status == AM_INTERRUPTED;
