@@ -12,6 +12,8 @@ import torch
 from torch import distributed
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from .optimizers import listed
+
 
 def gather(value):
     """A tensor with all elements, on the CPU; others as they are. All ranks of a DTensor's mesh call it."""
@@ -29,6 +31,10 @@ def spread(value, like):
     return distribute_tensor(value, like.device_mesh, like.placements, src_data_rank=None)
 
 
+def groups_of(optimizer):
+    return [group for each in listed(optimizer) for group in each.param_groups]
+
+
 class Checkpointed:
     """A training of `model`. ranks_of(name) gives the ranks that have a parameter or a buffer, in order."""
 
@@ -43,14 +49,16 @@ class Checkpointed:
         return found, first
 
     def trained(self, optimizer):
-        """The parameters of this rank that the optimizer has, by name."""
-        own = {value for group in optimizer.param_groups for value in group["params"]}
-        return {name: value for name, value in self.named_parameters() if value in own and self.ranks_of(name)}
+        """The parameters of this rank that an optimizer has, by name, with the state of their optimizer."""
+        own = {value: each.state for each in listed(optimizer) for group in each.param_groups
+               for value in group["params"]}
+        return {name: (value, own[value]) for name, value in self.named_parameters()
+                if value in own and self.ranks_of(name)}
 
     @torch.no_grad()
     def state_dict(self, optimizer=None):
-        """The state of the model, and of the optimizer of this rank's parameters(), on rank 0; {} on others. Every rank
-        calls it."""
+        """The state of the model, and of the optimizer of this rank's parameters(), or of a list of them, on rank 0; {}
+        on others. Every rank calls it."""
         rank, (found, first) = distributed.get_rank(), self.held()
         model, state, groups = {}, {}, []
         for key, value in found.items():
@@ -58,12 +66,12 @@ class Checkpointed:
             if first[key] == rank:
                 model[key] = value
         if optimizer is not None:
-            for name, value in self.trained(optimizer).items():
-                entry = {key: gather(part) for key, part in optimizer.state[value].items()}
-                if self.ranks_of(name)[0] == rank:
+            for name, (value, own) in self.trained(optimizer).items():
+                entry = {key: gather(part) for key, part in own.get(value, {}).items()}
+                if entry and self.ranks_of(name)[0] == rank:
                     state[name] = entry
             groups = [{key: value for key, value in group.items() if key not in ("params", "param_names")}
-                      for group in optimizer.param_groups]
+                      for group in groups_of(optimizer)]
         parts = [None] * distributed.get_world_size() if rank == 0 else None
         distributed.gather_object((model, state), parts)
         if rank:
@@ -83,15 +91,15 @@ class Checkpointed:
             value.copy_(spread(state["model"][key], value))
         if optimizer is None:
             return
-        saved = state["optimizer"]
-        if len(saved["groups"]) != len(optimizer.param_groups):
+        saved, groups = state["optimizer"], groups_of(optimizer)
+        if len(saved["groups"]) != len(groups):
             raise ValueError(f"the state has {len(saved['groups'])} groups of parameters (expected "
-                             f"{len(optimizer.param_groups)}, those of the optimizer)")
-        for group, settings in zip(optimizer.param_groups, saved["groups"]):
+                             f"{len(groups)}, those of the optimizer)")
+        for group, settings in zip(groups, saved["groups"]):
             group.update(settings)
-        for name, value in self.trained(optimizer).items():
+        for name, (value, own) in self.trained(optimizer).items():
             if name in saved["state"]:
-                optimizer.state[value] = {
+                own[value] = {
                     key: part if not isinstance(part, torch.Tensor)
                     else spread(part, value) if part.shape == value.shape and value.ndim else part.clone()
                     for key, part in saved["state"][name].items()}

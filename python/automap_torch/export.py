@@ -255,13 +255,13 @@ def modules_named(model):
 def traced(model, loss, optimizer, batch):
     """The graph of a step, and its arguments: parameters, buffers, optimizer state, batch."""
     settings, arguments = settings_of(optimizer, model), values_of(model)
-    arguments += (initial_state(optimizer, settings, arguments[0]), tuple(batch))
+    arguments += (initial_state(settings, arguments[0]), tuple(batch))
     arguments = pytree.tree_map(torch.Tensor.contiguous, arguments)  # operators on channels last use strides
     loss_of = splittable(model, loss, batch)
 
     def step(parameters, buffers, state, batch):
         gradients, (value, own) = differentiate(model, loss_of, parameters, buffers, batch)
-        new, new_state = update(optimizer, settings, parameters, gradients, state)
+        new, new_state = update(settings, parameters, gradients, state)
         return new, own, new_state, value
 
     with plain_kernels(), modules_named(model):
@@ -400,7 +400,7 @@ def export(model, loss, optimizer, batch, directory, names=None, batch_dim=None)
 
     model      a torch.nn.Module on the CPU
     loss       loss(model, *batch) gives a scalar, the mean over the batch
-    optimizer  one of optimizers.RULES, with parameters of the model, before its first step
+    optimizer  one of optimizers.RULES, or a list of them, with parameters of the model, before the first step
     batch      the tensors of one global batch
     names      of the tensors of the batch; default batch_a, batch_b, ...
     batch_dim  the dimension of the examples in these tensors, such as 1 of sequences first; those that lack the

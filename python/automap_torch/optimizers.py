@@ -2,34 +2,50 @@
 
 The formulas are those of torch.optim, and for Lion those of Chen et al. 2023 (https://arxiv.org/abs/2302.06675), as the
 packages lion-pytorch and timm have them. One step count serves all parameters. Parameters that need no gradient, or
-that the optimizer does not have, keep their values. Complex parameters are pairs of real ones, as in torch.optim.
+that no optimizer has, keep their values. Complex parameters are pairs of real ones, as in torch.optim. A model may have
+several optimizers, such as Muon for its matrices and AdamW for other parameters.
 """
+
+import math
 
 import torch
 
 
-def settings_of(optimizer, model):
-    """The settings of the group of each parameter that the optimizer changes, by the parameter's name."""
-    kind = type(optimizer).__name__
-    if not rule_of(optimizer):
-        raise NotImplementedError(f"{kind} (expected {', '.join(map(name_of_kind, RULES))})")
-    names = {parameter: name for name, parameter in model.named_parameters()}
-    found = {}
-    for settings in optimizer.param_groups:
-        for name, plain in REFUSED.items():
-            if settings.get(name, plain) not in (plain, None):
-                raise NotImplementedError(f"{kind} with {name} (expected {name}={plain})")
-        for parameter in settings["params"]:
-            if parameter not in names:
-                raise ValueError(f"{kind} has a parameter of shape {list(parameter.shape)} that the model lacks "
-                                 "(expected an optimizer of this model's parameters)")
-            if parameter.requires_grad:
-                found[names[parameter]] = settings
-    for name in SHARED.get(type(optimizer), ()):
-        values = {settings[name] for settings in found.values()}
-        if len(values) > 1:
-            raise NotImplementedError(f"{kind} with groups of other {name} (expected one value)")
+def listed(optimizers):
+    """An optimizer, or several of them, as a list."""
+    return list(optimizers) if isinstance(optimizers, (list, tuple)) else [optimizers]
+
+
+def settings_of(optimizers, model):
+    """The rule and the settings of the group of each parameter that an optimizer changes, by the parameter's name."""
+    names, found = {parameter: name for name, parameter in model.named_parameters()}, {}
+    for optimizer in listed(optimizers):
+        kind, own = type(optimizer).__name__, {}
+        rule = rule_of(optimizer)
+        if not rule:
+            raise NotImplementedError(f"{kind} (expected {', '.join(map(name_of_kind, RULES))})")
+        for settings in optimizer.param_groups:
+            check_settings(kind, settings)
+            for parameter in settings["params"]:
+                if parameter not in names:
+                    raise ValueError(f"{kind} has a parameter of shape {list(parameter.shape)} that the model lacks "
+                                     "(expected an optimizer of this model's parameters)")
+                if names[parameter] in found:
+                    raise ValueError(f"{kind} has the parameter {names[parameter]}, which another optimizer has, too")
+                if parameter.requires_grad:
+                    own[names[parameter]] = rule, settings
+        for name in SHARED.get(type(optimizer), ()):
+            if len({settings[name] for _, settings in own.values()}) > 1:
+                raise NotImplementedError(f"{kind} with groups of other {name} (expected one value)")
+        found |= own
     return {name: found[name] for name in names.values() if name in found}  # in the order of the model
+
+
+def check_settings(kind, settings):
+    """Refuses settings that change the formulas."""
+    for name, plain in REFUSED.items():
+        if settings.get(name, plain) not in (plain, None):
+            raise NotImplementedError(f"{kind} with {name} (expected {name}={plain})")
 
 
 # Settings that change the formulas, and the values that keep them.
@@ -136,6 +152,30 @@ def lion(own, value, gradient, state):
     return value - own["lr"] * direction, {"exp_avg": beta2 * state["exp_avg"] + (1 - beta2) * gradient}
 
 
+def orthogonal(own, x):
+    """x with its singular values near 1, by Newton and Schulz's iteration in bf16 (Jordan 2024,
+    https://kellerjordan.github.io/posts/muon)."""
+    a, b, c = own["ns_coefficients"]
+    is_tall = x.shape[0] > x.shape[1]
+    x = x.to(torch.bfloat16)
+    x = x.T if is_tall else x
+    x = x / torch.clamp(torch.sqrt((x.float() * x.float()).sum()).to(x.dtype), min=own["eps"])
+    for _ in range(own["ns_steps"]):  # sums in f32, as PyTorch's products with an addend have them
+        square = x @ x.T
+        square = (b * square.float() + c * (square @ square).float()).to(x.dtype)
+        x = (a * x.float() + (square @ x).float()).to(x.dtype)
+    return x.T if is_tall else x
+
+
+def muon(own, value, gradient, state):
+    mean = own["momentum"] * state["momentum_buffer"] + (1 - own["momentum"]) * gradient
+    gradient = gradient + own["momentum"] * (mean - gradient) if own["nesterov"] else mean
+    rows, columns = value.shape
+    scale = {"match_rms_adamw": 0.2 * math.sqrt(max(rows, columns)), "spectral_unclamped": math.sqrt(rows / columns)}
+    rate = own["lr"] * scale.get(own["adjust_lr_fn"], math.sqrt(max(1, rows / columns)))
+    return value - rate * orthogonal(own, gradient).to(value.dtype), {"momentum_buffer": mean}
+
+
 class Rule:
     """The formulas of an optimizer. change(settings, value, gradient, state) gives the new value and state of one
     parameter. `rows` has the tensors of the state: {name: value before the first step}, where that is a function of
@@ -164,6 +204,7 @@ RULES = {torch.optim.SGD: Rule(sgd, {"momentum_buffer": if_set("momentum")}),
          torch.optim.Adagrad: Rule(adagrad, {"sum": lambda own: own["initial_accumulator_value"]}, ("step",)),
          torch.optim.RMSprop: Rule(rmsprop, {"square_avg": zero, "grad_avg": if_set("centered"),
                                              "momentum_buffer": if_set("momentum")}),
+         torch.optim.Muon: Rule(muon, {"momentum_buffer": zero}),
          "Lion": Rule(lion, {"exp_avg": zero})}  # of several packages
 
 
@@ -176,15 +217,16 @@ def name_of_kind(kind):
     return kind if isinstance(kind, str) else kind.__name__
 
 
-def initial_state(optimizer, settings, parameters):
+def initial_state(settings, parameters):
     """The state before the first step: {"exp_avg": {name: tensor}, "step": tensor}. `settings` are settings_of()."""
-    rule, found = rule_of(optimizer), {}
-    for kind, value_of in rule.rows.items():
-        values = {name: value_of(own) for name, own in settings.items()}
-        found[kind] = {name: torch.full_like(parameters[name], value) for name, value in values.items()
-                       if value is not None}
-    return {kind: values for kind, values in found.items() if values} | {
-        name: torch.tensor(SCALARS[name]) for name in rule.scalars}
+    found, scalars = {}, {}
+    for name, (rule, own) in settings.items():
+        for kind, value_of in rule.rows.items():
+            value = value_of(own)
+            if value is not None:
+                found.setdefault(kind, {})[name] = torch.full_like(parameters[name], value)
+        scalars |= {kind: torch.tensor(SCALARS[kind]) for kind in rule.scalars}
+    return found | scalars
 
 
 def as_real(value):
@@ -196,19 +238,19 @@ def as_before(value, before):
     return torch.view_as_complex(value) if before.is_complex() else value.to(before.dtype)
 
 
-def update(optimizer, settings, parameters, gradients, state):
+def update(settings, parameters, gradients, state):
     """The parameters and the state after a step. `settings` are settings_of()."""
-    rule, new = rule_of(optimizer), dict(parameters)
+    new = dict(parameters)
     scalars = {kind: values for kind, values in state.items() if not isinstance(values, dict)}
     if "step" in scalars:
         scalars["step"] = scalars["step"] + 1
     new_state = {kind: {} if isinstance(values, dict) else scalars[kind] for kind, values in state.items()}
-    for name, own in settings.items():
+    for name, (rule, own) in settings.items():
         before = {kind: as_real(values[name]) for kind, values in state.items()
                   if isinstance(values, dict) and name in values} | scalars
         value, gradient, decay = as_real(parameters[name]), as_real(gradients[name]), own["weight_decay"]
         gradient = -gradient if own.get("maximize") else gradient
-        if decay and own.get("decoupled_weight_decay", rule.change is lion):
+        if decay and own.get("decoupled_weight_decay", rule.change in (lion, muon)):
             value = value * (1 - own["lr"] * decay)
         elif decay:
             gradient = gradient + decay * value

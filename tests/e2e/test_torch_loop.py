@@ -1,7 +1,8 @@
 """The loop of a user's training gives under a plan what it gives in one process.
 
 Each turn evaluates the model, adds the gradients of two batches, clips them, and updates the weights, their moving
-averages and the rate. The model computes otherwise in its evaluation mode, and has frozen layers.
+averages and the rate. The model computes otherwise in its evaluation mode, has frozen layers and two optimizers, whose
+state is saved and loaded.
 
 Run as `AUTOMAP=build/automap .venv-torch/bin/python tests/e2e/test_torch_loop.py`.
 """
@@ -69,21 +70,23 @@ def make(name):
     return model, batches
 
 
-def optimizer_of(parameters):
-    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+def optimizers_of(parameters):
+    """One for matrices, one for vectors. A stage may have none of them, which optimizers allow in a group."""
+    return [torch.optim.SGD([{"params": [value for value in parameters if (value.ndim > 1) == is_matrix]}],
+                            lr=rate, momentum=0.9) for is_matrix, rate in ((True, 0.1), (False, 0.2))]
 
 
-def train(parameters, batches, step, evaluate, clip):
+def train(parameters, batches, step, evaluate, clip, updates):
     """Returns the losses and norms of a training, and the averages of its parameters."""
-    update, found = optimizer_of(parameters), []
-    schedule = torch.optim.lr_scheduler.StepLR(update, 1, 0.5)
+    found, schedules = [], [torch.optim.lr_scheduler.StepLR(update, 1, 0.5) for update in updates]
     own = nn.ParameterList(parameters)
     averages = AveragedModel(own, multi_avg_fn=get_ema_multi_avg_fn(0.5))
     for turn in range(TURNS):
         found += [evaluate(*batches[-1]), step(*batches[2 * turn]), step(*batches[2 * turn + 1]), float(clip(0.5))]
-        update.step()
-        update.zero_grad()
-        schedule.step()
+        for update, schedule in zip(updates, schedules, strict=True):
+            update.step()
+            update.zero_grad()
+            schedule.step()
         averages.update_parameters(own)
     return [*found, evaluate(*batches[-1])], list(averages.module.parameters())
 
@@ -91,7 +94,8 @@ def train(parameters, batches, step, evaluate, clip):
 def train_alone(_, name, folder):
     torch.set_num_threads(1)
     model, batches = make(name)
-    automap_torch.export(model, loss, optimizer_of(model.parameters()), batches[0], folder)
+    updates = optimizers_of(list(model.parameters()))
+    automap_torch.export(model, loss, updates, batches[0], folder)
 
     def step(*batch):
         value = loss(model, *batch)
@@ -105,9 +109,25 @@ def train_alone(_, name, folder):
         return value
 
     found, averages = train(list(model.parameters()), batches, step, evaluate,
-                            lambda most: nn.utils.clip_grad_norm_(model.parameters(), most))
+                            lambda most: nn.utils.clip_grad_norm_(model.parameters(), most), updates)
     names = [key for key, _ in model.named_parameters()]
     torch.save((found, dict(zip(names, averages, strict=True))), folder / "alone.pt")
+
+
+def check_state(training, updates, file):
+    """New optimizers that load the state of others have it."""
+    state = training.state_dict(updates)
+    if state:
+        torch.save(state, file)
+    torch.distributed.barrier()
+    new = optimizers_of(list(training.parameters()))
+    training.load_state_dict(torch.load(file), new)
+    for update, other in zip(updates, new, strict=True):
+        assert update.param_groups[0]["lr"] == other.param_groups[0]["lr"]
+        assert update.state.keys() == other.state.keys()
+        for value, own in update.state.items():
+            before, after = own["momentum_buffer"], other.state[value]["momentum_buffer"]
+            assert torch.equal(before.to_local(), after.to_local()) and before is not after
 
 
 def train_rank(rank, name, plan, folder):
@@ -117,8 +137,9 @@ def train_rank(rank, name, plan, folder):
                                          world_size=RANKS)
     model, batches = make(name)
     training = automap_torch.parallelize(model, loss, json.loads((folder / "torch.json").read_text()))
-    found, averages = train(list(training.parameters()), batches, training.step, training.evaluate,
-                            training.clip_grad_norm_)
+    parameters = list(training.parameters())
+    updates = optimizers_of(parameters)
+    found, averages = train(parameters, batches, training.step, training.evaluate, training.clip_grad_norm_, updates)
     wanted, wanted_averages = torch.load(folder / "alone.pt", weights_only=False)
     worst = max(abs(a - b) / abs(b) for a, b in zip(found, wanted, strict=True))
     assert worst <= TOLERANCE, f"{name} under {plan}: a loss or a norm is off by {worst:.1e}: {found}, {wanted}"
@@ -127,6 +148,7 @@ def train_rank(rank, name, plan, folder):
             value = value.full_tensor() if isinstance(value, DTensor) else value
             torch.testing.assert_close(value, wanted_averages[key], atol=1e-5, rtol=1e-5, msg=f"the average of {key}")
     assert all(module.training for module in model.modules())
+    check_state(training, updates, folder / f"{plan}.pt")
     torch.distributed.destroy_process_group()
 
 

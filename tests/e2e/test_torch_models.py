@@ -442,6 +442,21 @@ def check_optimizers(_, folder):
         scale = model.weight.view(8, 2, 8).std((1, 2), keepdim=True)
         return functional.cross_entropy(model(x) / scale[:, 0, 0], y)
 
+    def squares(model, x, y):  # whose gradient has no singular value near 0, which Muon makes one near 1
+        return (model(x) - functional.one_hot(y, 8)).square().mean()
+
+    def follow(model, optimizers, tolerance, loss=loss):
+        losses = []
+        automap_torch.export(model, loss, optimizers, batch, folder)
+        for _ in range(STEPS):
+            losses.append(loss(model, *batch))
+            model.zero_grad()
+            losses[-1].backward()
+            for optimizer in optimizers:
+                optimizer.step()
+        name = type(optimizers[0]).__name__
+        check(name, run_alone(folder), [value.item() for value in losses], tolerance)
+
     for kind, settings in ((torch.optim.Adagrad, {"lr": 0.1, "lr_decay": 0.1, "initial_accumulator_value": 0.1}),
                            (torch.optim.RMSprop, {"momentum": 0.9, "centered": True, "weight_decay": 0.1}),
                            (torch.optim.NAdam, {"lr": 0.05, "weight_decay": 0.1, "decoupled_weight_decay": True}),
@@ -449,14 +464,14 @@ def check_optimizers(_, folder):
                            (torch.optim.RAdam, {"lr": 0.5, "betas": (0.9, 0.8)}),  # both formulas in three steps
                            (torch.optim.Adadelta, {"weight_decay": 0.1}), (Lion, {"lr": 0.01, "weight_decay": 0.1})):
         model = nn.Linear(16, 8)
-        update, losses = kind(model.parameters(), **settings), []
-        automap_torch.export(model, loss, update, batch, folder)
-        for _ in range(STEPS):
-            losses.append(loss(model, *batch))
-            update.zero_grad()
-            losses[-1].backward()
-            update.step()
-        check(kind.__name__, run_alone(folder), [value.item() for value in losses], tolerance=2e-6)
+        follow(model, [kind(model.parameters(), **settings)], 2e-6)
+    for scale in (None, "match_rms_adamw", "spectral_unclamped"):
+        model = nn.Linear(16, 8)
+        two = [torch.optim.Muon([model.weight], lr=0.02, adjust_lr_fn=scale), torch.optim.AdamW([model.bias], lr=0.1)]
+        follow(model, two, 5e-3, squares)  # which has products in bf16
+    twice = [torch.optim.SGD(model.parameters()), torch.optim.SGD(model.parameters())]
+    expect_refusal("SGD has the parameter weight, which another", lambda: automap_torch.export(
+        model, loss, twice, batch, folder))
 
 
 class Looking(nn.Linear):
