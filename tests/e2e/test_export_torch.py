@@ -61,17 +61,17 @@ PLANS = {  # numbers of ranks, and options of the search
     "megatron": ((4,), [*BASELINE, "megatron", *TWO_AXES]),
     SEQUENCE: ((4,), [*BASELINE, SEQUENCE, *TWO_AXES]),
     "zero1": ((2,), [*BASELINE, "zero1"]),
-    "zero2": ((4,), [*BASELINE, "zero2"]),
-    "zero3": ((2, 4), [*BASELINE, "zero3"]),
+    "zero2": ((4,) if FULL else (2,), [*BASELINE, "zero2"]),
+    "zero3": ((2, 4) if FULL else (2,), [*BASELINE, "zero3"]),
     "searched": ((2, 4) if FULL else (4,), ["--even"]),
     "searched 2x2": ((4,), ["--even", *TWO_AXES]),
     "random": ((4,) if FULL else (), ["--even", "--searcher", "random", "--seed", "1", *TWO_AXES]),  # DTensor is slow
     "micro-batches": ((2,), ["--even", *BASELINE, "data_parallel", "--micro-batches", "4"]),
 }
 PIPELINES = {
-    "even pipeline": [*PIPELINE, "even_pipeline", "--mesh", "data=2"],
-    "gpipe": [*PIPELINE, "even_pipeline", "--mesh", "data=2", "--schedule", "gpipe"],
-    "megatron_3d": [*PIPELINE, "megatron_3d", "--mesh", "data=1,model=2", "--even"],
+    "even pipeline": (4, [*PIPELINE, "even_pipeline", "--mesh", "data=2"]),
+    "gpipe": (2, [*PIPELINE, "even_pipeline", "--mesh", "data=1", "--schedule", "gpipe"]),
+    "megatron_3d": (4, [*PIPELINE, "megatron_3d", "--mesh", "data=1,model=2", "--even"]),
 }
 
 
@@ -360,9 +360,9 @@ def plans_of(model):
 def run(world, folder, models):
     cases = [export(folder, model, what, PLANS[what][1], world)
              for model in models for what in plans_of(model) if world in PLANS[what][0]]
-    if world == 4 and "gpt2_tiny" in models:
-        cases += [export(folder, "gpt2_tiny", what, options, 4, "--whole-layers")
-                  for what, options in PIPELINES.items()]
+    if "gpt2_tiny" in models:
+        cases += [export(folder, "gpt2_tiny", what, options, world, "--whole-layers")
+                  for what, (ranks, options) in PIPELINES.items() if ranks == world]
     torch.multiprocessing.start_processes(work, (str(folder), cases, world), nprocs=world, start_method="fork")
 
 

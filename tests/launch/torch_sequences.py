@@ -26,7 +26,7 @@ class EncoderFirst(nn.Module):
         super().__init__()
         self.table, self.position = nn.Embedding(WORDS, 32), nn.Parameter(torch.randn(16, 1, 32) * 0.02)
         layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0)
-        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
         self.head = nn.Linear(32, WORDS)
 
     def forward(self, words, padding):
