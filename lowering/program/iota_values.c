@@ -50,7 +50,8 @@ void program_find_iotas(Program *program) {
         if (instruction->kind == PROGRAM_COMPUTE && instruction->opcode == IR_IOTA) {
             result->is_iota = true;
             result->iota_first = instruction->compute.shard ? instruction->compute.shard->start[0] : 0;
-        } else if (instruction->kind == PROGRAM_VIEW || instruction->opcode == IR_COPY) {
+        } else if (instruction->kind == PROGRAM_VIEW ||
+                   (instruction->kind == PROGRAM_COMPUTE && instruction->opcode == IR_COPY)) {
             const ProgramValue *from = &program->values[instruction->operands[0]];
             if (from->shape.type == result->shape.type && from->shape.rank == 1 &&
                 from->shape.dimensions[0] == result->shape.dimensions[0])
