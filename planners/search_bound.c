@@ -115,7 +115,7 @@ AmStatus search_bound_plan(SearchResult *result, const PlanContext *primary, con
                         .ahead = is_ahead(ahead, primary, cluster, &space) ? ahead : NULL,
                         .model_gap = NAN};
     search_watch_phase(request->callbacks.watch, SEARCH_PHASE_BOUND);
-    if (result->interrupted || stop_wanted(&space.stop))
+    if (result->interrupted || stop_wanted(&space.stop) || plan->replicas.count > 0)
         TRY(plan_bound_of_work(&tasks.bound, primary, cluster, error));
     else parallel_for(2, 0, bound_task, &tasks);
     for (int32_t k = 1; k >= 0; k--) TRY(am_pass_error(tasks.status[k], &tasks.error[k], error));

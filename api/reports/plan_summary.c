@@ -282,14 +282,17 @@ static AmStatus print_summary(Text *text, const Summary *self, bool is_verbose, 
     TRY(sharding_columns(&columns, self, error));
     text_append_style(text, TEXT_BOLD);
     text_append(text, "%s on cluster %s, ", plan->module_name, plan->cluster_name);
-    if (plan->stage_count > 1) {
+    if (plan->replicas.count > 0) {
+        plan_replicas_append(text, &plan->replicas);
+    } else if (plan->stage_count > 1) {
         text_append(text, "%d stages", plan->stage_count);
     } else {
         text_append_string(text, "mesh ");
         mesh_append(text, &plan->stages[0].mesh, " ");
     }
     if (plan->micro_batches > 1) text_append(text, ", %d micro-batches", plan->micro_batches);
-    if (plan->stage_count > 1) text_append(text, ", schedule %s", plan->schedule);
+    if (plan->stage_count > 1 && plan->replicas.count == 0)
+        text_append(text, ", schedule %s", plan->schedule);
     if (self->plan->primary->unfused) text_append_string(text, ", fused attention");
     if (self->plan->primary->rewriting.undoes_recomputation)
         text_append_string(text, ", recomputation of the source undone");

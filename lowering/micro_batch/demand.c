@@ -97,8 +97,7 @@ static void demand_copy(MicroBatchRewrite *self, int32_t producer, int32_t leaf,
                              .state = state,
                              .is_made = true,
                              .factor = -1,
-                             .levels = levels,
-                             .value = -1};
+                             .levels = levels};
     if (state.kind == TIME_SPLIT)
         copy->is_made = !is_of_another_loop(self, producer, leaf, levels) &&
                         makes_parts(self, producer, leaf, state, &copy->factor);

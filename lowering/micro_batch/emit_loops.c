@@ -76,6 +76,7 @@ static int32_t copy_fused(MicroBatchEmitter *self, int32_t fusion, const IrShape
 static int32_t invariant(MicroBatchEmitter *self, int32_t value) {
     MicroBatchBlock entry = {.computation = 0, .origin = self->body.origin};
     if (self->arena->failed || value < 0) return 0;
+    if (self->replicas) return value;
     if (value >= self->invariant_count) {
         int32_t count = 2 * value + 1;
         self->invariant =
@@ -125,7 +126,7 @@ static int32_t addend_in(MicroBatchEmitter *self, const MicroBatchBlock *block, 
     int32_t copy = micro_batch_find_copy(rewrite, producer, leaf, state);
     bool in_entry = micro_batch_in_entry(rewrite, producer);
     if (copy >= 0 && rewrite->copies[copy].levels >> (in_entry ? block->level : 0) & 1)
-        return rewrite->copies[copy].value;
+        return self->copy_values[copy];
     int32_t loop = rewrite->reader_loop[producer];
     bool is_read = held.kind == TIME_FULL && loop >= 0 && rewrite->is_split[loop] &&
                    (!in_entry || micro_batch_level(rewrite, producer) == block->level);
@@ -173,14 +174,15 @@ static const IrAttributes *scale_bounds(MicroBatchEmitter *self, const IrAttribu
     if (self->arena->failed) return given;
     *made = *given;
     for (int32_t d = 0; d < full->rank; d++) {
-        int64_t parts = local->dimensions[d] > 0 ? full->dimensions[d] / local->dimensions[d] : 1;
+        int64_t whole = full->dimensions[d], part = local->dimensions[d];
+        if (whole == 0 || whole == part) whole = part = 1;
         if (given->padding) {
             padding[d] = given->padding[d];
-            padding[d].low /= parts;
-            padding[d].high /= parts;
+            padding[d].low = padding[d].low * part / whole;
+            padding[d].high = padding[d].high * part / whole;
         } else {
-            start[d] = given->slice_start[d] / parts;
-            limit[d] = given->slice_limit[d] / parts;
+            start[d] = given->slice_start[d] * part / whole;
+            limit[d] = given->slice_limit[d] * part / whole;
         }
     }
     if (given->padding) made->padding = padding;
@@ -234,8 +236,7 @@ static IrShape result_shape(MicroBatchEmitter *self, int32_t i, int32_t factor, 
     return (IrShape){.type = DTYPE_TUPLE, .rank = elements ? shape->rank : 0, .elements = elements};
 }
 
-/* Returns whether values of this type are added in f32. */
-static bool sums_in_f32(const MicroBatchRewrite *rewrite, Dtype type) {
+bool micro_batch_sums_in_f32(const MicroBatchRewrite *rewrite, Dtype type) {
     return dtype_is_16bit_float(type) && !micro_batch_rounds_sum(rewrite, type);
 }
 
@@ -244,7 +245,7 @@ static bool sums_in_f32(const MicroBatchRewrite *rewrite, Dtype type) {
 static bool has_f32_addends(const MicroBatchRewrite *rewrite, int32_t i, MicroBatchState state) {
     const IrInstruction *instruction = &rewrite->module->instructions[i];
     if (state.kind != TIME_PARTIAL || !micro_batch_in_entry(rewrite, i)) return false;
-    if (!sums_in_f32(rewrite, instruction->shape.type)) return false;
+    if (!micro_batch_sums_in_f32(rewrite, instruction->shape.type)) return false;
     if (!rewrite->keeps_partial[i]) return ir_is_matrix_product(instruction->opcode);
     return state.reduction == SBP_ADD && linearity_is_exact(instruction->opcode);
 }
@@ -370,8 +371,7 @@ static void emit_loop(MicroBatchEmitter *self, const MicroBatchBlock *block, con
     }
 }
 
-/* Emits the values of instruction i in the iterations: its own value and copies. */
-static void emit_inside(MicroBatchEmitter *self, MicroBatchBlock *block, int32_t i) {
+void micro_batch_emit_inside(MicroBatchEmitter *self, MicroBatchBlock *block, int32_t i) {
     const MicroBatchRewrite *rewrite = self->rewrite;
     uint32_t bit = micro_batch_in_entry(rewrite, i) ? 1u << block->level : 1;
     const PlannedLoop *loop = rules_loop(rewrite->rules, i);
@@ -393,14 +393,15 @@ static void emit_inside(MicroBatchEmitter *self, MicroBatchBlock *block, int32_t
     if (!micro_batch_in_entry(rewrite, i) && conditional >= 0 && rewrite->needs[i] & TIME_NEED_FULL)
         self->full[i] = micro_batch_leaf(self, block, self->full[conditional], rewrite->reader_leaf[i]);
     for (int32_t c = rewrite->first_copy[i]; c >= 0; c = rewrite->copies[c].next) {
-        MicroBatchCopy *copy = &rewrite->copies[c];
+        const MicroBatchCopy *copy = &rewrite->copies[c];
+        int32_t *value = &self->copy_values[c];
         if (!(copy->levels & bit)) continue;
         bool is_sum = micro_batch_state(rewrite, i, copy->leaf)->kind == TIME_PARTIAL;
         if (copy->state.kind == TIME_SPLIT && !copy->is_made) {
             int32_t from = micro_batch_in_entry(rewrite, i)
                                ? invariant(self, full_outside(self, i, copy->leaf))
                                : micro_batch_leaf(self, block, self->full[i], copy->leaf);
-            copy->value = self->arena->failed ? 0 : micro_batch_cut(self, block, from, copy->state);
+            *value = self->arena->failed ? 0 : micro_batch_cut(self, block, from, copy->state);
         } else if (is_sum) {
             /* The estimate of a sum over the batch: M times that of the micro-batch. */
             IrShape shape = rewrite->module->instructions[i].shape;
@@ -410,9 +411,9 @@ static void emit_inside(MicroBatchEmitter *self, MicroBatchBlock *block, int32_t
             if (shape.rank > 0)
                 iterations = micro_batch_add(self, block, IR_BROADCAST, &shape, &iterations, 1, NULL);
             const int32_t operands[] = {sum, iterations};
-            copy->value = micro_batch_add(self, block, IR_MULTIPLY, &shape, operands, 2, NULL);
+            *value = micro_batch_add(self, block, IR_MULTIPLY, &shape, operands, 2, NULL);
         } else {
-            copy->value = emit_operator(self, block, i, copy->factor, copy->state);
+            *value = emit_operator(self, block, i, copy->factor, copy->state);
         }
     }
 }
@@ -431,13 +432,11 @@ static void emit_region_values(MicroBatchEmitter *self, const MicroBatchBlock *o
                 if (loop->leaves[l].afterwards >= 0)
                     self->full[loop->leaves[l].afterwards] = micro_batch_leaf(self, &block, self->full[i], l);
         }
-        emit_inside(self, &block, i);
+        micro_batch_emit_inside(self, &block, i);
     }
 }
 
 /* ---- the loop of iterations ---- */
-
-typedef enum ResultKind { RESULT_SUM, RESULT_STACK, RESULT_AVERAGE, RESULT_LAST, RESULT_KINDS } ResultKind;
 
 /* Adds a carried array that starts in the entry as `initial` and is `next` after an iteration. */
 static MicroBatchCarry *add_carry(MicroBatchEmitter *self, int32_t initial) {
@@ -472,11 +471,11 @@ static int32_t add_result(MicroBatchEmitter *self, int32_t i, int32_t leaf, Resu
     }
     IrShape shape = *full;
     SbpReduction reduction = kind == RESULT_SUM ? state.reduction : SBP_ADD;
-    if (kind != RESULT_LAST && reduction == SBP_ADD && sums_in_f32(rewrite, shape.type))
+    if (kind != RESULT_LAST && reduction == SBP_ADD && micro_batch_sums_in_f32(rewrite, shape.type))
         shape.type = DTYPE_F32;
     MicroBatchCarry *made = add_carry(self, micro_batch_filled(self, &entry, &shape, reduction));
     int32_t copy = kind == RESULT_AVERAGE ? micro_batch_find_copy(rewrite, i, 0, full_state) : -1;
-    int32_t value = copy >= 0 ? rewrite->copies[copy].value : self->own[i];
+    int32_t value = copy >= 0 ? self->copy_values[copy] : self->own[i];
     if (kind == RESULT_LAST) {
         made->next = value;
         return carry;
@@ -488,8 +487,8 @@ static int32_t add_result(MicroBatchEmitter *self, int32_t i, int32_t leaf, Resu
     return carry;
 }
 
-/* Emits the instructions after the loop for a result. */
-static void finish_result(MicroBatchEmitter *self, int32_t i, int32_t leaf, ResultKind kind, int32_t result) {
+void micro_batch_finish_result(MicroBatchEmitter *self, int32_t i, int32_t leaf, ResultKind kind,
+                               int32_t result) {
     const MicroBatchRewrite *rewrite = self->rewrite;
     const IrShape *full = rules_leaf(&rewrite->module->instructions[i].shape, leaf);
     MicroBatchBlock entry = {.computation = 0, .iteration = -1, .origin = i, .level = -1};
@@ -508,9 +507,8 @@ static void finish_result(MicroBatchEmitter *self, int32_t i, int32_t leaf, Resu
     }
 }
 
-/* Returns whether a result of value i, of its leaf 0 but for stacks, leaves the loop of this level. */
-static bool leaves_loop(const MicroBatchRewrite *rewrite, int32_t i, int32_t leaf, int32_t level,
-                        ResultKind kind) {
+bool micro_batch_leaves_loop(const MicroBatchRewrite *rewrite, int32_t i, int32_t leaf, int32_t level,
+                             ResultKind kind) {
     MicroBatchKind held = micro_batch_state(rewrite, i, 0)->kind;
     int32_t loop = rewrite->reader_loop[i];
     if (kind != RESULT_STACK && leaf > 0) return false;
@@ -581,11 +579,11 @@ static void emit_body(MicroBatchEmitter *self, int32_t level, int32_t *results) 
     for (int64_t k = 0; k < result_count(rewrite); k++) results[k] = -1;
     for (int32_t i = 0; i < entry_count; i++) {
         if (!micro_batch_is_written(rewrite, i)) continue;
-        emit_inside(self, &self->body, i);
+        micro_batch_emit_inside(self, &self->body, i);
         /* A sum that rounds follows its addend at once, which then need not be kept until the end of the
          * iteration. Products in f32 add in place, wherever their sum is. */
         if (micro_batch_rounds_sum(rewrite, rewrite->module->instructions[i].shape.type) &&
-            leaves_loop(rewrite, i, 0, level, RESULT_SUM))
+            micro_batch_leaves_loop(rewrite, i, 0, level, RESULT_SUM))
             results[result_number(rewrite, i, 0, RESULT_SUM)] = add_result(self, i, 0, RESULT_SUM);
     }
     for (int32_t i = 0; i < entry_count; i++) {
@@ -593,7 +591,7 @@ static void emit_body(MicroBatchEmitter *self, int32_t level, int32_t *results) 
         for (int32_t leaf = 0; leaf < rewrite->first_state[i + 1] - rewrite->first_state[i]; leaf++)
             for (ResultKind kind = 0; kind < RESULT_KINDS; kind++) {
                 int32_t *result = &results[result_number(rewrite, i, leaf, kind)];
-                if (*result < 0 && leaves_loop(rewrite, i, leaf, level, kind))
+                if (*result < 0 && micro_batch_leaves_loop(rewrite, i, leaf, level, kind))
                     *result = add_result(self, i, leaf, kind);
             }
     }
@@ -638,7 +636,7 @@ static AmStatus emit_iterations(MicroBatchEmitter *self, int32_t level, AmError 
         const IrInstruction *instruction = &rewrite->module->instructions[i];
         if (instruction->shape.type != DTYPE_TUPLE || !micro_batch_is_written(rewrite, i)) continue;
         for (ResultKind kind = RESULT_SUM; kind < RESULT_KINDS; kind++)
-            if (kind != RESULT_STACK && leaves_loop(rewrite, i, 0, level, kind))
+            if (kind != RESULT_STACK && micro_batch_leaves_loop(rewrite, i, 0, level, kind))
                 return am_fail(error, AM_ERROR_INFEASIBLE, rewrite->module->source,
                                "cannot be split exactly into %d micro-batches: the results of %s are of "
                                "different kinds",
@@ -652,7 +650,8 @@ static AmStatus emit_iterations(MicroBatchEmitter *self, int32_t level, AmError 
                 int32_t carry = results[result_number(rewrite, i, leaf, kind)];
                 if (carry < 0 || self->arena->failed) continue;
                 entry.origin = i;
-                finish_result(self, i, leaf, kind, micro_batch_element(self, &entry, loop, carry));
+                micro_batch_finish_result(self, i, leaf, kind,
+                                          micro_batch_element(self, &entry, loop, carry));
             }
     return self->arena->failed ? am_fail_memory(error, self->carry_count) : AM_OK;
 }
@@ -712,6 +711,7 @@ static AmStatus begin_entry(MicroBatchEmitter *self, AmError *error) {
     self->stacked = ARENA_ARRAY(self->arena, int32_t, states + 1);
     if (self->stacked) memset(self->stacked, -1, sizeof(int32_t) * (size_t)states);
     self->copied = ARENA_ARRAY(self->arena, int32_t, computations + 1);
+    self->copy_values = ARENA_ARRAY(self->arena, int32_t, self->rewrite->copy_count + 1);
     if (self->arena->failed) return am_fail_memory(error, count);
     memset(self->copied, -1, sizeof(int32_t) * (size_t)computations);
     ir_compose_computation(&self->composer,
@@ -719,10 +719,15 @@ static AmStatus begin_entry(MicroBatchEmitter *self, AmError *error) {
     return AM_OK;
 }
 
-AmStatus micro_batch_emit(IrModule **split, int32_t **origins, MicroBatchRewrite *rewrite, AmError *error) {
+AmStatus micro_batch_emit(IrModule **split, int32_t **origins, MicroBatchRewrite *rewrite,
+                          MicroBatchReplicas *replicas, AmError *error) {
     IrModule *made = ir_module_new(rewrite->module->source);
     if (!made) return am_fail_memory(error, (int64_t)sizeof *made);
-    MicroBatchEmitter self = {.rewrite = rewrite, .composer = {.module = made}, .arena = &made->arena};
+    MicroBatchEmitter self = {.rewrite = rewrite,
+                              .composer = {.module = made},
+                              .arena = &made->arena,
+                              .replicas = replicas,
+                              .part_count = 1};
     AmStatus status = AM_OK;
     const IrModule *module = rewrite->module;
     TRY_OR_FAIL(begin_entry(&self, error));
@@ -736,11 +741,13 @@ AmStatus micro_batch_emit(IrModule **split, int32_t **origins, MicroBatchRewrite
     }
     for (int32_t level = 0; level < rewrite->level_count; level++) {
         emit_segment(&self, level);
-        TRY_OR_FAIL(emit_iterations(&self, level, error));
+        TRY_OR_FAIL(replicas ? micro_batch_emit_replicas(&self, level, error)
+                             : emit_iterations(&self, level, error));
     }
     for (int32_t segment = rewrite->level_count; segment <= TIME_MOST_LEVELS + 1; segment++)
         emit_segment(&self, segment);
     emit_outputs(&self);
+    if (replicas) micro_batch_note_replica(&self, -1);
     if (self.arena->failed) TRY_OR_FAIL(am_fail_memory(error, module->instruction_count));
     status = ir_compose_finish(&self.composer, origins, error);
 fail:

@@ -32,10 +32,16 @@ typedef struct MicroBatchEmitter {
     IrComposer composer;
     Arena *arena; /* of the new module */
     /* by instruction of the original: values in the block that has them, -1 */
-    int32_t *full;    /* entry or region: the full value, or the tuple of them */
-    int32_t *own;     /* in the loop being written: the split or partial value */
-    int32_t *average; /* entry: the mean of estimates */
-    int32_t *stacked; /* [state]: in the entry, the parts of all iterations, -1 */
+    int32_t *full;        /* entry or region: the full value, or the tuple of them */
+    int32_t *own;         /* in the loop being written: the split or partial value */
+    int32_t *average;     /* entry: the mean of estimates */
+    int32_t *stacked;     /* [state]: in the entry, the parts of all iterations, -1 */
+    int32_t *copy_values; /* [copy]: in the loop being written */
+    /* the rows of the part being written: of each settings.micro_batches rows, `part_count` from `part_first`
+     * on; of a loop the one of its iteration */
+    int64_t part_first, part_count;
+    int32_t replica;              /* that is being written */
+    MicroBatchReplicas *replicas; /* parts that are written one beside another; NULL: in loops */
     /* the loop being written */
     MicroBatchBlock body;
     MicroBatchCarry *carries;
@@ -44,6 +50,31 @@ typedef struct MicroBatchEmitter {
     int32_t invariant_count;
     int32_t *copied; /* [computation of the original]: its copy, -1 */
 } MicroBatchEmitter;
+
+/* ---- emit_loops.c ---- */
+
+/* What leaves a loop: a combination of its iterations' values, their parts put together, the mean of
+ * estimates, or the value of the last iteration. */
+typedef enum ResultKind { RESULT_SUM, RESULT_STACK, RESULT_AVERAGE, RESULT_LAST, RESULT_KINDS } ResultKind;
+
+/* Returns whether a result of value i, of its leaf 0 but for stacks, leaves the loop of this level. */
+bool micro_batch_leaves_loop(const MicroBatchRewrite *rewrite, int32_t i, int32_t leaf, int32_t level,
+                             ResultKind kind);
+/* Returns whether values of this type are added in f32. */
+bool micro_batch_sums_in_f32(const MicroBatchRewrite *rewrite, Dtype type);
+/* Emits the values of instruction i in the iterations: its own value and copies. */
+void micro_batch_emit_inside(MicroBatchEmitter *self, MicroBatchBlock *block, int32_t i);
+/* Emits the instructions after the loop for a result. */
+void micro_batch_finish_result(MicroBatchEmitter *self, int32_t i, int32_t leaf, ResultKind kind,
+                               int32_t result);
+
+/* ---- emit_replicas.c ---- */
+
+/* Emits what the loop of a level computes once for each replica, one beside another, and adds up the sums. */
+AmStatus micro_batch_emit_replicas(MicroBatchEmitter *self, int32_t level, AmError *error);
+/* Notes the replica (-1: none) of the instructions of the entry that have been emitted since the last note.
+ */
+void micro_batch_note_replica(MicroBatchEmitter *self, int32_t replica);
 
 /* ---- emit_slices.c: instructions without a counterpart in the original ---- */
 
@@ -72,6 +103,9 @@ int32_t micro_batch_cut(MicroBatchEmitter *self, const MicroBatchBlock *block, i
 /* Returns the shape in which the parts of all iterations are stacked: rows, iterations, unit in place of the
  * dimension. */
 IrShape micro_batch_stack_shape(MicroBatchEmitter *self, const IrShape *full, MicroBatchState state);
+/* Puts the parts of all replicas together. */
+int32_t micro_batch_join(MicroBatchEmitter *self, const MicroBatchBlock *block, const int32_t *parts,
+                         const IrShape *full, MicroBatchState state);
 /* Puts the iteration's part into the stack. */
 int32_t micro_batch_stack(MicroBatchEmitter *self, const MicroBatchBlock *block, int32_t stack, int32_t part,
                           const IrShape *full, MicroBatchState state);

@@ -34,7 +34,9 @@ static IrShape array_shape(MicroBatchEmitter *self, Dtype type, int32_t rank, co
 IrShape micro_batch_part_shape(MicroBatchEmitter *self, const IrShape *shape, MicroBatchState state) {
     int64_t dimensions[IR_MAX_RANK + 2] = {0};
     for (int32_t d = 0; d < shape->rank; d++) dimensions[d] = shape->dimensions[d];
-    if (state.kind == TIME_SPLIT) dimensions[state.dimension] /= self->rewrite->settings.micro_batches;
+    if (state.kind == TIME_SPLIT)
+        dimensions[state.dimension] =
+            dimensions[state.dimension] / self->rewrite->settings.micro_batches * self->part_count;
     return array_shape(self, shape->type, shape->rank, dimensions);
 }
 
@@ -147,8 +149,36 @@ static void start_at_iteration(MicroBatchEmitter *self, const MicroBatchBlock *b
     for (int32_t d = 0; d < rank; d++) operands[d] = d == state.dimension + 1 ? block->iteration : zero;
 }
 
+/* Cuts the rows of the replica being written out of a full value. */
+static int32_t cut_replica(MicroBatchEmitter *self, const MicroBatchBlock *block, int32_t value,
+                           MicroBatchState state) {
+    IrShape full = *micro_batch_shape_of(self, block, value);
+    IrShape stack = micro_batch_stack_shape(self, &full, state);
+    IrShape rows = opened_shape(self, &full, state, self->part_count);
+    IrShape part = micro_batch_part_shape(self, &full, state);
+    IrAttributes *attributes = ARENA_ARRAY(self->arena, IrAttributes, 1);
+    int64_t *start = ARENA_ARRAY(self->arena, int64_t, stack.rank + 1);
+    int64_t *limit = ARENA_ARRAY(self->arena, int64_t, stack.rank + 1);
+    int64_t *stride = ARENA_ARRAY(self->arena, int64_t, stack.rank + 1);
+    if (self->arena->failed) return 0;
+    for (int32_t d = 0; d < stack.rank; d++) {
+        start[d] = d == state.dimension + 1 ? self->part_first : 0;
+        limit[d] = start[d] + rows.dimensions[d];
+        stride[d] = 1;
+    }
+    *attributes = (IrAttributes){.slice_start = start, .slice_limit = limit, .slice_stride = stride};
+    bool in_entry = block->computation == 0;
+    if (in_entry) micro_batch_note_replica(self, self->replica);
+    int32_t opened = reshape(self, block, value, &stack);
+    int32_t cut = micro_batch_add(self, block, IR_SLICE, &rows, &opened, 1, attributes);
+    cut = reshape(self, block, cut, &part);
+    if (in_entry) micro_batch_note_replica(self, -1); /* who has the value cuts it up and sends the parts */
+    return cut;
+}
+
 int32_t micro_batch_cut(MicroBatchEmitter *self, const MicroBatchBlock *block, int32_t value,
                         MicroBatchState state) {
+    if (self->replicas) return cut_replica(self, block, value, state);
     IrShape full = *micro_batch_shape_of(self, block, value);
     IrShape stack = micro_batch_stack_shape(self, &full, state), one = opened_shape(self, &full, state, 1);
     IrShape part = micro_batch_part_shape(self, &full, state);
@@ -161,6 +191,23 @@ int32_t micro_batch_cut(MicroBatchEmitter *self, const MicroBatchBlock *block, i
     int32_t slice =
         micro_batch_add(self, block, IR_DYNAMIC_SLICE, &one, operands, stack.rank + 1, attributes);
     return reshape(self, block, slice, &part);
+}
+
+int32_t micro_batch_join(MicroBatchEmitter *self, const MicroBatchBlock *block, const int32_t *parts,
+                         const IrShape *full, MicroBatchState state) {
+    const MicroBatchReplicas *replicas = self->replicas;
+    IrShape stack = micro_batch_stack_shape(self, full, state);
+    IrAttributes *attributes = ARENA_ARRAY(self->arena, IrAttributes, 1);
+    int64_t *along = ARENA_ARRAY(self->arena, int64_t, 1);
+    int32_t *operands = ARENA_ARRAY(self->arena, int32_t, replicas->count);
+    if (self->arena->failed) return 0;
+    *along = state.dimension + 1;
+    *attributes = (IrAttributes){.dimension_count = 1, .dimensions = along};
+    for (int32_t r = 0; r < replicas->count; r++) {
+        IrShape rows = opened_shape(self, full, state, replicas->parts[r]);
+        operands[r] = reshape(self, block, parts[r], &rows);
+    }
+    return micro_batch_add(self, block, IR_CONCATENATE, &stack, operands, replicas->count, attributes);
 }
 
 int32_t micro_batch_stack(MicroBatchEmitter *self, const MicroBatchBlock *block, int32_t stack, int32_t part,
@@ -204,17 +251,25 @@ int32_t micro_batch_iota(MicroBatchEmitter *self, const MicroBatchBlock *block, 
     int32_t dimension = (int32_t)iota->attributes->dimensions[0];
     int32_t iterations = self->rewrite->settings.micro_batches;
     if (dimension != state.dimension) return iota_along(self, block, &part, dimension);
-    /* element (j, r) of the part is (j * M + m) * unit + r */
-    IrShape rows = opened_shape(self, &iota->shape, state, 1);
+    /* element (j, q, r) of the part is (j * M + first + q) * unit + r, where a loop has first = m and q = 0
+     */
+    IrShape rows = opened_shape(self, &iota->shape, state, self->part_count);
     Dtype type = part.type;
     int32_t count = iota_along(self, block, &rows, dimension);
     int32_t scale = micro_batch_constant(self, block, type, (double)iterations * (double)state.unit);
     count = binary(self, block, IR_MULTIPLY, count, broadcast(self, block, scale, &rows));
-    int32_t offset = micro_batch_convert(self, block, block->iteration, type);
+    int32_t offset = self->replicas ? micro_batch_constant(self, block, type, (double)self->part_first)
+                                    : micro_batch_convert(self, block, block->iteration, type);
     if (state.unit > 1)
         offset = binary(self, block, IR_MULTIPLY, offset,
                         micro_batch_constant(self, block, type, (double)state.unit));
     count = binary(self, block, IR_ADD, count, broadcast(self, block, offset, &rows));
+    if (self->part_count > 1) {
+        int32_t row = iota_along(self, block, &rows, dimension + 1);
+        int32_t unit = micro_batch_constant(self, block, type, (double)state.unit);
+        if (state.unit > 1) row = binary(self, block, IR_MULTIPLY, row, broadcast(self, block, unit, &rows));
+        count = binary(self, block, IR_ADD, count, row);
+    }
     if (state.unit > 1)
         count = binary(self, block, IR_ADD, count, iota_along(self, block, &rows, dimension + 2));
     return reshape(self, block, count, &part);

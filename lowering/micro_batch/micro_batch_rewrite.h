@@ -42,7 +42,6 @@ typedef struct MicroBatchCopy {
     bool is_made;    /* by its operator, on its micro-batch alone; else cut out of the full value */
     int32_t factor;  /* that the operator splits then, or -1 */
     uint32_t levels; /* bits: loops that make it */
-    int32_t value;   /* while a loop is written */
 } MicroBatchCopy;
 
 typedef struct MicroBatchRewrite {
@@ -157,7 +156,19 @@ AmStatus micro_batch_check_operators(const MicroBatchRewrite *rewrite, AmError *
 /* Checks the rows of what such operators read and give; after the demands. dimensions [parameter] becomes
  * that of the examples, -1 for what is read whole. */
 AmStatus micro_batch_check_examples(int32_t *dimensions, const MicroBatchRewrite *rewrite, AmError *error);
-/* Writes the new module: *split is the caller's, *origins in its arena. */
-AmStatus micro_batch_emit(IrModule **split, int32_t **origins, MicroBatchRewrite *self, AmError *error);
+/* Replicas: instead of iterations, which are equal parts one after another, parts of several rows beside
+ * one another. */
+typedef struct MicroBatchReplicas {
+    const int32_t *parts; /* [count]: rows of each, of every settings.micro_batches */
+    int32_t count;
+    int32_t
+        *replica_of; /* result [instruction of the new entry]: -1 for what no replica computes for itself */
+    int32_t noted, capacity;
+} MicroBatchReplicas;
+
+/* Writes the new module: *split is the caller's, *origins in its arena, as replicas->replica_of. `replicas`
+ * NULL: in loops. */
+AmStatus micro_batch_emit(IrModule **split, int32_t **origins, MicroBatchRewrite *self,
+                          MicroBatchReplicas *replicas, AmError *error);
 
 #endif

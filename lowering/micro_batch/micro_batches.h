@@ -38,6 +38,7 @@ typedef struct MicroBatchSettings {
      * a pipeline. Values between the passes are kept for all iterations. Without effect if the
      * passes cannot be distinguished. */
     bool separate_backward;
+    PlanReplicas replicas;  /* before the batch is cut up */
     const StopSignal *stop; /* or NULL; once it requests a stop, contexts are not made */
 } MicroBatchSettings;
 
@@ -65,6 +66,12 @@ AmStatus micro_batches_check_examples(int32_t *dimensions, const PlanContext *pr
  * `stop`, which may be NULL. */
 AmStatus plan_context_recompute(PlanContext **context, const PlanContext *primary,
                                 const PlanRecomputation *recomputed, const StopSignal *stop, AmError *error);
+
+/* Creates the context of the module of `base`, which is as read, in replicas (emit_replicas.c): an ordinary
+ * module without additional loops. AM_ERROR_INFEASIBLE: the batch cannot be divided so exactly; the message
+ * names the operator. AM_INTERRUPTED: by `stop`, which may be NULL. */
+AmStatus plan_context_replicate(PlanContext **context, const PlanContext *base, const PlanReplicas *replicas,
+                                const StopSignal *stop, AmError *error);
 
 /* Returns whether both recompute the same operators. */
 bool recomputation_is_same(const PlanRecomputation *a, const PlanRecomputation *b);

@@ -251,7 +251,7 @@ static AmStatus rewrite_in_micro_batches(PlanContext *self, int32_t **origins, A
     TRY(check_stop(settings->stop, error));
     if (rewrite->estimating >= 0) self->relaxations = 1u << RELAXATION_BATCH_STATISTICS_PER_MICRO_BATCH;
     if (rounds_sums(rewrite)) self->relaxations |= 1u << RELAXATION_ROUNDED_SUMS;
-    return micro_batch_emit(&self->canonical, origins, rewrite, error);
+    return micro_batch_emit(&self->canonical, origins, rewrite, NULL, error);
 }
 
 int32_t plan_number_of(const PlanContext *context, int32_t instruction) {
@@ -296,6 +296,13 @@ static AmStatus derive(PlanContext *self, const bool *is_copy, const StopSignal 
     TRY(check_stop(stop, error));
     TRY(plan_context_move_roles(&self->roles, &self->arena, self->base, self->canonical, self->original,
                                 error));
+    if (self->base->replica_of) {
+        self->replicas = self->base->replicas;
+        self->replica_of = ARENA_ARRAY(&self->arena, int32_t, self->canonical->instruction_count + 1);
+        if (!self->replica_of) return am_fail_memory(error, self->canonical->instruction_count);
+        for (int32_t i = 0; i < self->canonical->instruction_count; i++)
+            self->replica_of[i] = self->base->replica_of[self->original[i]];
+    }
     for (int32_t i = 0; self->base->primary && i < self->canonical->instruction_count; i++)
         self->original[i] = self->base->original[self->original[i]]; /* that of the module as read */
     int32_t entry = self->canonical->computations[self->canonical->entry].count;
@@ -355,6 +362,53 @@ fail:
     return status;
 }
 
+/* Copies the replicas of the entry's instructions, and gives bodies and branches that of their callers. */
+static AmStatus set_replicas(PlanContext *self, const MicroBatchReplicas *made, AmError *error) {
+    const IrModule *module = self->canonical;
+    int32_t count = module->instruction_count, entry = module->computations[module->entry].count;
+    int32_t *parts = ARENA_ARRAY(&self->arena, int32_t, made->count);
+    self->replica_of = ARENA_ARRAY(&self->arena, int32_t, count + 1);
+    if (!parts || !self->replica_of) return am_fail_memory(error, count);
+    memcpy(parts, made->parts, sizeof *parts * (size_t)made->count);
+    self->replicas = (PlanReplicas){.parts = parts, .count = made->count};
+    for (int32_t i = 0; i < count; i++) self->replica_of[i] = i < entry ? made->replica_of[i] : -1;
+    for (int32_t i = 0; i < count; i++) {
+        const IrInstruction *caller = &module->instructions[i];
+        for (int32_t k = 0; self->replica_of[i] >= 0 && k < caller->called_count; k++) {
+            const IrComputation *called = &module->computations[caller->called[k]];
+            for (int32_t j = called->first; j < called->first + called->count; j++)
+                self->replica_of[j] = self->replica_of[i];
+        }
+    }
+    return AM_OK;
+}
+
+AmStatus plan_context_replicate(PlanContext **context, const PlanContext *base, const PlanReplicas *replicas,
+                                const StopSignal *stop, AmError *error) {
+    MicroBatchSettings settings = {.stop = stop};
+    MicroBatchReplicas made = {.parts = replicas->parts, .count = replicas->count};
+    MicroBatchRewrite *rewrite;
+    Arena scratch = {0};
+    PlanContext *self;
+    AmStatus status;
+    for (int32_t r = 0; r < replicas->count; r++) settings.micro_batches += replicas->parts[r];
+    TRY(open_context(&self, base, error));
+    self->micro_batches = 1;
+    TRY_OR_FAIL(find_levels_of(&rewrite, &scratch, base, &settings, error));
+    TRY_OR_FAIL(micro_batch_find_demands(rewrite, error));
+    TRY_OR_FAIL(check_stop(stop, error));
+    TRY_OR_FAIL(micro_batch_emit(&self->canonical, &self->original, rewrite, &made, error));
+    TRY_OR_FAIL(set_replicas(self, &made, error));
+    TRY_OR_FAIL(derive(self, NULL, stop, error));
+    *context = self;
+    arena_free(&scratch);
+    return AM_OK;
+fail:
+    arena_free(&scratch);
+    plan_context_free(self);
+    return status;
+}
+
 void plan_context_adopt(PlanContext *primary, PlanContext *split) {
     split->next_split = primary->splits;
     primary->splits = split;
@@ -378,7 +432,8 @@ void plan_context_keep_only(PlanContext *primary, const PlanContext *known, cons
 const PlanContext *plan_context_find_recomputed(const PlanContext *primary,
                                                 const PlanRecomputation *recomputed) {
     const PlanContext *split = primary->splits;
-    while (split && (split->micro_batches != 1 || !recomputation_is_same(&split->recompute, recomputed)))
+    while (split && (split->micro_batches != 1 || split->replica_of ||
+                     !recomputation_is_same(&split->recompute, recomputed)))
         split = split->next_split;
     return split;
 }
@@ -403,6 +458,18 @@ AmStatus plan_context_for(const PlanContext **context, PlanContext *primary,
             plan_context_adopt(primary, made);
             *context = made;
         }
+    }
+    if (settings->replicas.count > 0) {
+        const PlanContext *replicated = primary->splits;
+        while (replicated && (replicated->base != *context || replicated->micro_batches != 1 ||
+                              !plan_replicas_equal(&replicated->replicas, &settings->replicas)))
+            replicated = replicated->next_split;
+        if (!replicated) {
+            TRY(plan_context_replicate(&made, *context, &settings->replicas, settings->stop, error));
+            plan_context_adopt(primary, made);
+            replicated = made;
+        }
+        *context = replicated;
     }
     if (settings->micro_batches <= 1) return AM_OK;
     const PlanContext *base = *context;

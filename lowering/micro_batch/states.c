@@ -440,17 +440,20 @@ AmStatus micro_batch_find_states(MicroBatchRewrite *self, AmError *error) {
     if (size == 0)
         return am_fail(error, AM_ERROR_INFEASIBLE, self->module->source,
                        "cannot be split into micro-batches: no data input has a batch dimension");
-    if (size % self->settings.micro_batches != 0)
+    /* Replicas cut every `unit` rows: those of a micro-batch stay together. */
+    int64_t unit = context->replicas.count > 0 ? 0 : 1;
+    for (int32_t r = 0; r < context->replicas.count; r++) unit += context->replicas.parts[r];
+    if (size % (unit * self->settings.micro_batches) != 0)
         return am_fail(error, AM_ERROR_INFEASIBLE, self->module->source,
-                       "a batch of %lld cannot be split into %d equal micro-batches", (long long)size,
-                       self->settings.micro_batches);
+                       "a batch of %lld cannot be split into %lld equal micro-batches", (long long)size,
+                       (long long)(unit * self->settings.micro_batches));
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         int32_t i = roles->parameters[p].instruction;
         const IrShape *shape = data_shape(context, p);
         int32_t d = shape ? batch_dimension(context, i, class, size) : -1;
         if (d < 0 && self->cuts_equal_data && shape && shape->rank > 0 && shape->dimensions[0] == size) d = 0;
         if (d < 0) continue;
-        *micro_batch_state(self, i, 0) = (MicroBatchState){.kind = TIME_SPLIT, .dimension = d, .unit = 1};
+        *micro_batch_state(self, i, 0) = (MicroBatchState){.kind = TIME_SPLIT, .dimension = d, .unit = unit};
     }
     return find_states_of(self, self->module->entry, error);
 }

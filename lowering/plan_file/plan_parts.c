@@ -58,7 +58,8 @@ AmStatus plan_json_sha256(char hex[65], const json_t *value, AmError *error) {
 }
 
 AmStatus plan_decided_sha256(char hex[65], const json_t *root, AmError *error) {
-    static const char *const keys[] = {"stages", "micro_batches", "schedule", "relaxations", "rewriting"};
+    static const char *const keys[] = {"stages",      "micro_batches", "schedule",
+                                       "relaxations", "rewriting",     "replicas"};
     json_t *decided = json_array();
     for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
         json_array_append(decided, json_object_get(root, keys[k]));

@@ -15,6 +15,7 @@
 #include "lowering/plan_file/plan_names.h"
 #include "lowering/plan_file/plan_parts.h"
 #include "lowering/plan_file/plan_reader.h"
+#include "propagation/stages/stages.h"
 
 #define FORMAT_NAME "automap-plan-1"
 
@@ -261,6 +262,24 @@ static AmStatus collect_recomputed(PlanReader *self, const json_t *root) {
     return collect_saved(self, stages, taken);
 }
 
+/* Reads the parts of the batch that the replicas have, one for each stage. */
+static AmStatus read_replicas(const PlanReader *self, PlanReplicas *replicas, json_t *root) {
+    size_t stages = json_array_size(json_object_get(root, "stages"));
+    json_t *list;
+    *replicas = (PlanReplicas){0};
+    if (!json_object_get(root, "replicas")) return AM_OK;
+    TRY(json_get_array(&list, root, "replicas", self->source, "$", self->error));
+    if (stages < 2 || stages > STAGES_MOST || json_array_size(list) != stages)
+        return plan_reader_refuse(self, "$.replicas",
+                                  "expected a part of the batch for each of at least two stages");
+    int32_t *parts = ARENA_ARRAY(self->arena, int32_t, stages);
+    if (!parts) return am_fail_memory(self->error, (int64_t)stages * 4);
+    for (int32_t r = 0; r < (int32_t)stages; r++)
+        TRY(plan_reader_integer(self, &parts[r], list, r, "$.replicas", 1, MICRO_BATCHES_MOST));
+    *replicas = (PlanReplicas){.parts = parts, .count = (int32_t)stages};
+    return AM_OK;
+}
+
 /* Reads the micro-batches, and finds the context in which the plan's names are to be read. */
 static AmStatus read_micro_batches(PlanReader *self, PlanContext *primary, json_t *root) {
     MicroBatchSettings settings = {0};
@@ -271,11 +290,15 @@ static AmStatus read_micro_batches(PlanReader *self, PlanContext *primary, json_
     TRY(collect_recomputed(self, root));
     settings.recomputed = self->recomputed;
     self->plan->micro_batches = settings.micro_batches = (int32_t)micro_batches;
-    settings.separate_backward = json_array_size(json_object_get(root, "stages")) > 1;
+    TRY(read_replicas(self, &settings.replicas, root));
+    self->plan->replicas = settings.replicas;
+    settings.separate_backward =
+        settings.replicas.count == 0 && json_array_size(json_object_get(root, "stages")) > 1;
     AmError own = {0};
     AmStatus status = plan_context_for(&self->context, primary, &settings, &own);
     if (status == AM_ERROR_INFEASIBLE)
-        return am_fail(self->error, AM_ERROR_INPUT, self->source, "$.micro_batches: %s", own.text);
+        return am_fail(self->error, AM_ERROR_INPUT, self->source, "$.%s: %s",
+                       settings.replicas.count > 0 ? "replicas" : "micro_batches", own.text);
     if (status != AM_OK) {
         if (self->error) *self->error = own;
         return status;
@@ -363,7 +386,7 @@ static AmStatus read_plan(PlanReader *self, PlanContext *primary, json_t *root) 
     static const char *const keys[] = {"format",        "automap_version", "module",    "cluster",
                                        "micro_batches", "schedule",        "stages",    "relaxations",
                                        "parameters",    "decisions",       "predicted", "search",
-                                       "rewriting",     "names",           NULL};
+                                       "rewriting",     "names",           "replicas",  NULL};
     const char *version;
     json_t *stages;
     if (!json_is_object(root)) return plan_reader_refuse(self, "$", "expected an object");

@@ -348,6 +348,23 @@ static AmStatus read_stage(const PlanReader *self, PlanStage *stage, json_t *obj
     return AM_OK;
 }
 
+/* Checks that each stage is a replica of the whole model. */
+static AmStatus check_replicas(const PlanReader *self, const Plan *plan) {
+    int32_t count = plan_context_primary(self->context)->rules->entry_count;
+    if (plan_schedule(plan) != SCHEDULE_GPIPE)
+        return plan_reader_refuse(self, "$.schedule", "expected \"gpipe\" for replicas");
+    for (int32_t s = 0; s < plan->stage_count; s++) {
+        const PlanStage *stage = &plan->stages[s];
+        if (stage->range_count != 1 || stage->ranges[0][0] != 0 || stage->ranges[0][1] != count)
+            return plan_reader_refuse(self, plan_reader_place(self, "%s.stages[%d].ranges", "$", s),
+                                      "expected all instructions, since each stage is a replica");
+        if (stage->recompute.range_count > 0)
+            return plan_reader_refuse(self, plan_reader_place(self, "%s.stages[%d].recompute", "$", s),
+                                      "expected none, since replicas do not recompute");
+    }
+    return AM_OK;
+}
+
 AmStatus plan_reader_stages(const PlanReader *self, const json_t *stages) {
     Plan *plan = self->plan;
     int32_t instructions = plan_context_primary(self->context)->rules->entry_count;
@@ -374,6 +391,7 @@ AmStatus plan_reader_stages(const PlanReader *self, const json_t *stages) {
     for (int32_t s = 0; s < plan->stage_count; s++) {
         const char *where = plan_reader_place(self, "%s.stages[%d]", "$", s);
         json_t *stage = json_array_get(stages, (size_t)s);
+        if (plan->replicas.count > 0) memset(covered, 0, (size_t)instructions * sizeof *covered);
         TRY(read_stage(self, &plan->stages[s], stage, covered, where));
         TRY(take_recomputed(self, &plan->stages[s], stage, &taken, where));
     }
@@ -390,5 +408,5 @@ AmStatus plan_reader_stages(const PlanReader *self, const json_t *stages) {
         if (!covered[i])
             return am_fail(self->error, AM_ERROR_INPUT, self->source,
                            "$.stages: instruction %d is in no stage's ranges", i);
-    return AM_OK;
+    return plan->replicas.count > 0 ? check_replicas(self, plan) : AM_OK;
 }

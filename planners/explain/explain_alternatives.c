@@ -186,6 +186,7 @@ AmStatus explain_alternatives(Explainer *self) {
     const int32_t most = SCHEDULE_KINDS + 4 + EXPLAIN_MOST_RECOMPUTED;
     self->result->alternatives.of = ARENA_ARRAY(self->arena, ExplainedAlternative, most);
     if (!self->result->alternatives.of) return am_fail_memory(self->error, most);
+    if (self->plan->replicas.count > 0) return AM_OK;
     bool may_number = !self->keeps.micro_batches;
     if (may_number && micro_batches > 1) TRY(add_micro_batches(self, micro_batches / 2));
     if (may_number && micro_batches * 2 <= micro_batches_limit(self->primary))

@@ -39,10 +39,13 @@ static AmStatus list_cuts(Explainer *self) {
     Explanation *result = self->result;
     bool in_chunks = plan_schedule(plan) == SCHEDULE_INTERLEAVED;
     int32_t count = 0;
-    for (int32_t s = 0; s < plan->stage_count; s++) count += plan->stages[s].range_count;
+    /* Replicas have all operators each, without cuts between them. */
+    for (int32_t s = 0; s < plan->stage_count && plan->replicas.count == 0; s++)
+        count += plan->stages[s].range_count;
     PartRange *ranges = ARENA_ARRAY(self->arena, PartRange, count + 1);
     result->cuts.of = ARENA_ARRAY(self->arena, ExplainedCut, count + 1);
     if (self->arena->failed) return am_fail_memory(self->error, count);
+    if (count == 0) return AM_OK;
     count = 0;
     for (int32_t s = 0; s < plan->stage_count; s++)
         for (int32_t r = 0; r < plan->stages[s].range_count; r++)

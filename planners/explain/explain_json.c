@@ -172,10 +172,19 @@ static json_t *collectives_to_json(const Explanation *self) {
     return rows;
 }
 
+/* NULL: the plan has no replicas. */
+static json_t *replicas_to_json(const PlanReplicas *replicas) {
+    if (replicas->count == 0) return NULL;
+    json_t *parts = json_array();
+    for (int32_t r = 0; r < replicas->count; r++)
+        json_array_append_new(parts, json_integer(replicas->parts[r]));
+    return parts;
+}
+
 json_t *explanation_to_json(const Explanation *self, const Classes *classes) {
     json_t *without = self->overrides.count > 0 ? change_to_json(&self->overrides.without) : json_null();
     return json_pack(
-        "{s:s, s:f, s:I, s:f, s:i, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i}",
+        "{s:s, s:f, s:I, s:f, s:i, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:o*}",
         "format", "automap-explanation-1", "step_seconds", self->plan.step_seconds, "peak_bytes",
         (json_int_t)self->plan.peak_bytes, "bubble_fraction", self->plan.bubble_fraction, "devices",
         self->plan.device_count, "micro_batches", self->plan.micro_batches, "schedule", self->plan.schedule,
@@ -183,5 +192,5 @@ json_t *explanation_to_json(const Explanation *self, const Classes *classes) {
         transfers_to_json(self), "alternatives", alternatives_to_json(self), "decisions",
         decisions_to_json(self, classes), "overrides", overrides_to_json(self), "without_overrides", without,
         "collectives", collectives_to_json(self), "simulated", self->changes.simulated, "left_out",
-        self->changes.left_out);
+        self->changes.left_out, "replicas", replicas_to_json(&self->plan.replicas));
 }

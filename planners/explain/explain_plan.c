@@ -131,7 +131,8 @@ static AmStatus describe_plan(Explainer *self) {
                                   .plan.bubble_fraction = self->simulation->bubble_fraction,
                                   .plan.device_count = self->simulation->device_count,
                                   .plan.micro_batches = self->plan->micro_batches,
-                                  .plan.schedule = self->plan->schedule};
+                                  .plan.schedule = self->plan->schedule,
+                                  .plan.replicas = self->plan->replicas};
     TRY(explain_stages(self));
     return explain_cuts(self);
 }

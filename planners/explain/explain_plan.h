@@ -148,6 +148,7 @@ typedef struct ExplainedPlan {
     double bubble_fraction; /* of all devices' time, that they are idle */
     int32_t device_count, micro_batches;
     const char *schedule;
+    PlanReplicas replicas;
 } ExplainedPlan;
 
 typedef struct Explanation {

@@ -59,7 +59,12 @@ void explanation_summary(Text *text, const Explanation *self) {
     text_append_seconds(text, self->plan.step_seconds);
     text_append_string(text, ", peak ");
     text_append_bytes_size(text, (double)self->plan.peak_bytes);
-    if (self->stages.count > 1) text_append(text, ", %d stages, %s", self->stages.count, self->plan.schedule);
+    if (self->plan.replicas.count > 0) {
+        text_append_string(text, ", ");
+        plan_replicas_append(text, &self->plan.replicas);
+    } else if (self->stages.count > 1) {
+        text_append(text, ", %d stages, %s", self->stages.count, self->plan.schedule);
+    }
     if (self->plan.micro_batches > 1) text_append(text, ", %d micro-batches", self->plan.micro_batches);
     text_append(text, ", %d device%s, idle %.1f %% of the time\n", self->plan.device_count,
                 self->plan.device_count == 1 ? "" : "s", 100 * self->plan.bubble_fraction);

@@ -265,7 +265,7 @@ static const char *stages_text(const Differ *self, int32_t side) {
 
 static AmStatus add_decisions(Differ *self) {
     static const char *const number[] = {"micro_batches", NULL}, *const schedule[] = {"schedule", NULL},
-                             *const stages[] = {"stages", "schedule", NULL};
+                             *const stages[] = {"stages", "schedule", "replicas", NULL};
     const DifferenceSide *a = &self->sides[0], *b = &self->sides[1];
     bool is_same_cluster = strcmp(a->plan->cluster_sha256, b->plan->cluster_sha256) == 0;
     const PlanRewrites form_a = a->primary->rewriting, form_b = b->primary->rewriting;

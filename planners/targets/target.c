@@ -154,6 +154,12 @@ static AmStatus check_offload(const TargetRow *row, const Plan *plan, AmError *e
 
 AmStatus target_check_plan(Target target, const Plan *plan, AmError *error) {
     const TargetRow *row = &rows[target];
+    if (target != TARGET_AUTOMAP && plan->replicas.count > 0)
+        return am_fail(
+            error, AM_ERROR_INFEASIBLE, "",
+            "%s cannot hold replicas with meshes of their own, and the plan has %d; search --for %s "
+            "finds plans that can be exported",
+            row->form, plan->replicas.count, row->name);
     TRY(check_offload(row, plan, error));
     if (plan->stage_count > 1) TRY(check_stages(row, plan, error));
     TRY(check_one_stage(row, plan, error));

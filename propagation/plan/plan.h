@@ -83,6 +83,22 @@ typedef struct PlanRecomputation {
     int32_t saved_count;
 } PlanRecomputation;
 
+/* Replicas of the whole model, each on the devices of a stage of its own, with a mesh of its own. Of every
+ * `sum of parts` rows of the batch replica r has parts[r] (lowering/micro_batch/emit_replicas.c). A parameter
+ * and its optimizer state are on one replica, which gets the gradients of the others and sends them the new
+ * value. */
+typedef struct PlanReplicas {
+    const int32_t *parts; /* [count] */
+    int32_t count;        /* 0: the plan has none */
+} PlanReplicas;
+static inline bool plan_replicas_equal(const PlanReplicas *a, const PlanReplicas *b) {
+    return a->count == b->count &&
+           (a->count == 0 || memcmp(a->parts, b->parts, sizeof *a->parts * (size_t)a->count) == 0);
+}
+
+/* Appends such as "2 replicas with 10 + 6 of 16 examples". */
+void plan_replicas_append(Text *text, const PlanReplicas *replicas);
+
 typedef struct PlanStage {
     int32_t (*ranges)[2]; /* [range_count] first, end of canonical instructions */
     int32_t range_count;
@@ -164,6 +180,7 @@ typedef struct Plan {
     const char *schedule; /* "none" for one stage, "gpipe", "1f1b", ... for several */
     PlanStage *stages;
     int32_t stage_count;
+    PlanReplicas replicas; /* one for each stage, all of which have the same ranges */
     const char **relaxations;
     int32_t relaxation_count;
     double predicted_step_seconds;
@@ -212,6 +229,9 @@ typedef struct PlanContext {
     uint32_t allowed_relaxations; /* bits by Relaxation: those that the settings allowed */
     bool separate_backward;       /* the requested setting */
     PlanRecomputation recompute;  /* as in PlanStage, across stages */
+    PlanReplicas replicas;        /* as in Plan */
+    int32_t *replica_of; /* [instruction]: the replica that computes it for itself, or -1; NULL: there are
+                            none */
 
     /* Rewritten contexts. */
     struct PlanContext *source; /* has the module as read and owns this one; NULL: not rewritten */

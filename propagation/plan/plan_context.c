@@ -16,6 +16,16 @@
 
 #define ROLES_FILE "model.roles.json"
 
+void plan_replicas_append(Text *text, const PlanReplicas *replicas) {
+    int32_t all = 0;
+    text_append(text, "%d replicas with ", replicas->count);
+    for (int32_t r = 0; r < replicas->count; r++) {
+        text_append(text, "%s%d", r > 0 ? " + " : "", replicas->parts[r]);
+        all += replicas->parts[r];
+    }
+    text_append(text, " of %d examples", all);
+}
+
 const char *plan_context_roles_path(Arena *arena, const char *path) {
     const char *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;

@@ -241,8 +241,9 @@ AmStatus stages_spread(StageMap **result, Arena *arena, const PlanContext *conte
 AmStatus stages_assign(StageMap **map, Arena *arena, const PlanContext *context, const Plan *plan,
                        AmError *error) {
     StageSeeds seeds;
-    TRY(context->primary ? stages_seed_split(&seeds, arena, context, plan, error)
-                         : stages_seed(&seeds, arena, context, plan, error));
+    TRY(context->replica_of ? stages_seed_replicas(&seeds, arena, context, plan, error)
+        : context->primary  ? stages_seed_split(&seeds, arena, context, plan, error)
+                            : stages_seed(&seeds, arena, context, plan, error));
     TRY(stages_spread(map, arena, context, &seeds, plan->stage_count, error));
     (*map)->first_rank = ARENA_ARRAY(arena, int32_t, plan->stage_count + 1);
     if (!(*map)->first_rank) return am_fail_memory(error, plan->stage_count);

@@ -74,6 +74,9 @@ AmStatus stages_seed(StageSeeds *seeds, Arena *arena, const PlanContext *context
                      AmError *error);
 AmStatus stages_seed_split(StageSeeds *seeds, Arena *arena, const PlanContext *context, const Plan *plan,
                            AmError *error);
+/* The seeds of a module in replicas (stages_replicas.c). */
+AmStatus stages_seed_replicas(StageSeeds *seeds, Arena *arena, const PlanContext *context, const Plan *plan,
+                              AmError *error);
 AmStatus stages_spread(StageMap **map, Arena *arena, const PlanContext *context, const StageSeeds *seeds,
                        int32_t stage_count, AmError *error);
 
