@@ -34,12 +34,14 @@ typedef struct MixedGraph {
 static double copies_of_label(const MixedGraph *self, int32_t i, int32_t label, double *part) {
     const PlanContext *context = self->graph->context;
     const ReshardCosts *reshards = self->graph->reshards;
+    const ShardingGraphParts *parts = self->graph->parts;
+    const Cluster *cluster = self->space->cluster;
     const IrInstruction *instruction = ir_instruction(context->canonical, i);
     const FactorRule *rule = &context->rules->rules[i];
     bool has_partial = false, has_halo = false;
     double copies = 1;
     for (int32_t k = 0; k < reshards->axis_count; k++) {
-        const ShardingGraphOption option = sharding_graph_option(&self->graph->parts->parts[i], label, k);
+        const ShardingGraphOption option = sharding_graph_option(&parts->parts[i], label, k);
         has_partial |= option.partial;
         has_halo |= option.factor >= 0 && rule->factors[option.factor].halo;
         if (option.factor < 0) copies *= reshards->sizes[k];
@@ -52,7 +54,7 @@ static double copies_of_label(const MixedGraph *self, int32_t i, int32_t label, 
         double results = fmax((double)ir_shape_elements(split_options_array_shape(instruction)), 1);
         double elements =
             (double)ir_shape_elements(&ir_instruction(context->canonical, instruction->operands[0])->shape);
-        *part = fmax(1 - self->space->cluster->device_count * results / fmax(elements, 1), 0);
+        *part = fmax(1 - cluster->device_count * results / fmax(elements, 1), 0);
     } else if (has_halo) { /* the result alone, of its bytes */
         double all = 0, result = 0;
         for (int32_t slot = 0; slot <= rule->operand_count; slot++) {
@@ -89,12 +91,13 @@ static double memory_limit(const BoundMixedSpace *space) {
  * its part of the price of all memory. */
 static void set_parameters(MixedGraph *self, double byte_price) {
     const ReshardCosts *reshards = self->graph->reshards;
+    const ShardingGraphParts *parts = self->graph->parts;
     double limit_part = memory_limit(self->space) / kept_bytes(self->space, self->graph);
     for (int32_t n = 0; n < self->graph->node_count; n++) {
         ShardingGraphNode *node = &self->graph->nodes[n];
         if (!node->is_tensor) continue;
         double bytes = bytes_of(self->space, self->graph, node->instruction);
-        const ReshardState *states = self->graph->parts->parts[node->instruction].produced_states;
+        const ReshardState *states = parts->parts[node->instruction].produced_states;
         float *seconds = ARENA_ARRAY(self->arena, float, node->label_count);
         for (int32_t label = 0; seconds && label < node->label_count; label++) {
             double copies = 1; /* where the state is not known */

@@ -273,7 +273,8 @@ __attribute__((target("avx2"))) static void take_steps_avx2(CutSearch *self, con
 #endif
 
 double cut_path_search(CutSearch *self) {
-    int32_t places = self->tables->work->places;
+    const CutWork *work = self->tables->work;
+    const int32_t places = work->places;
     /* The weight above a state is the least over all paths to it. */
     for (int32_t kind = 0; kind < PATH_KINDS; kind++)
         for (int32_t pass = 0; pass < PATH_PASSES; pass++) {

@@ -44,10 +44,11 @@ static StageCounts count_all(const CutSearch *self, const CutMix *mix, int32_t s
 
 /* Returns the greatest potential of the last state if all work together is to count `each` on any stage. */
 static double balance_for(CutSearch *self, const StageCounts *counts, double each) {
+    const CutWork *work = self->tables->work;
     for (int32_t k = 0; k < self->state_count; k++) self->scratch.balance[k] = 0;
     for (int32_t k = 0; k < self->step_count; k++) {
         const Step *step = &self->steps[k];
-        const StageCounts *here = &counts[step->stage * self->tables->work->width_count + step->width];
+        const StageCounts *here = &counts[step->stage * work->width_count + step->width];
         double wanted = each - here->once - self->scratch.balance[step->from] * here->above;
         double rise = here->more > 0 ? larger(wanted / here->more, 0) : 0;
         self->scratch.balance[step->to] =
@@ -130,7 +131,8 @@ static void fill_stage(const CutSearch *self, PathStage *stage) {
 
 /* Writes the stages of the pipeline of least cost, from the last one on. */
 static void find_path(CutSearch *self, PathStage *path) {
-    int32_t state = self->state_count - 1, end = self->tables->work->places;
+    const CutWork *work = self->tables->work;
+    int32_t state = self->state_count - 1, end = work->places;
     for (int32_t s = self->stages - 1; s >= 0; s--) {
         double least = INFINITY;
         for (int32_t k = 0; k < self->step_count; k++) {

@@ -26,9 +26,11 @@ typedef struct Gaps {
 } Gaps;
 
 static AmStatus find_stage(StageGap *found, Arena *arena, const Gaps *self, int32_t p, AmError *error) {
-    const PlanStage *stage = &self->ranks->parts->stages[p];
-    const StageMap *map = self->ranks->map;
-    PlanContext part = *self->ranks->context;
+    const PlanRanks *ranks = self->ranks;
+    const Plan *parts = ranks->parts;
+    const PlanStage *stage = &parts->stages[p];
+    const StageMap *map = ranks->map;
+    PlanContext part = *ranks->context;
     SplitOptions split_options = *part.split_options;
     ShardingGraph *graph;
     ShardingGraphFold *fold;
