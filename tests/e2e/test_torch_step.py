@@ -400,7 +400,7 @@ CASES = [("blocks", "sgd", ["interleaved"]), ("mlp", "adamw", ["zero1", "zero3",
          ("means", "sgd", ["data"]), ("tied", "adamw", ["zero3"]), ("gpt", "sgd", ["recomputed"]),
          ("resnet", "sgd", ["searched"]), ("convolutions", "sgd", ["stages"]), ("recurrent", "adamw", ["searched"]),
          ("attention", "adamw", ["1f1b"]), ("pooled", "adamw", ["tensors"]), ("first", "sgd", ["1f1b"]),
-         ("encoder", "sgd", ["data"]), ("states", "sgd", ["data"]), ("translator", "sgd", ["stages"]),
+         ("encoder", "sgd", ["data"]), ("states", "sgd", ["data"]), ("translator", "sgd", ["data", "1f1b"]),
          ("shared", "sgd", ["two stages"]), ("mixed", "sgd", ["whole batch"]), ("numbered", "sgd", ["whole batch"])]
 LEFT_OUT = {("mlp", "four stages"), ("mlp", "recomputed"), ("blocks", "recomputed")}
 WHOLE_BATCHES = {"searched", "two stages"}  # plans of a ResNet, whose batch norms do not allow micro-batches
