@@ -14,7 +14,7 @@
  *
  * Bounds by the graph are the least over meshes of the greatest over a and g of the least over labels. On
  * devices that do not overlap computing and communication, C + X replaces a C + (1 - a) X. The bound of
- * pipelines is the least over cuts and widths. It covers at most 256 devices of one type, or 80 choices of
+ * pipelines is the least over cuts and widths. It covers at most 256 devices of one type, or 256 choices of
  * devices of several types for a stage.
  *
  * Which one wins:

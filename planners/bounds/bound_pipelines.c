@@ -28,7 +28,7 @@ enum {
     ASCENT_STEPS = 32 /* of potentials */
 };
 /* Sizes of tables. A cluster with more types or widths has no bound of pipelines. */
-enum { MOST_STAGES = 64, MOST_WIDTHS = 80, MOST_MIXES = 6, MOST_TYPES = 6 };
+enum { MOST_STAGES = 64, MOST_WIDTHS = 256, MOST_MIXES = 6, MOST_TYPES = 6 };
 
 /* The choices of weights that are tried. */
 typedef struct CutMixes {

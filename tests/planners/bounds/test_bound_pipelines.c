@@ -121,8 +121,28 @@ static void test_no_pipeline_is_quicker(void **state) {
     for (int32_t k = 0; k < count; k++) check(models[k % 5], clusters[(k % 5 + k / 5) % 6], 4 << k % 2);
 }
 
+/* Stages on four devices of each of three types have 124 choices of devices. */
+static void test_many_choices_of_devices(void **state) {
+    (void)state;
+    const char *name = SOURCE_DIR "/tests/data/clusters/three_types_of_four.json";
+    const BoundSpace space = {.most_stages = PIPELINE_MOST_STAGES, .memory.fraction = 0.9};
+    Arena arena = {0};
+    AmError error = {0};
+    Cluster *cluster;
+    PlanBound quick;
+    PlanContext *context = read_model("gpt2_tiny");
+    assert_int_equal(cluster_read(&cluster, &arena, name, &error), AM_OK);
+    assert_int_equal(plan_bound_quickly(&quick, context, cluster, &space, &error), AM_OK);
+    assert_true(bound_of(context, cluster, 0, SCHEDULE_1F1B) > 1.01 * quick.seconds);
+    cluster_free(cluster);
+    plan_context_free(context);
+    arena_free(&arena);
+    check("gpt2_tiny", name, 4);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_covered_schedules),
+                                       cmocka_unit_test(test_many_choices_of_devices),
                                        cmocka_unit_test(test_no_pipeline_is_quicker)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
