@@ -34,7 +34,7 @@ CASES = [
     ("t5_paper_24_11b", "C"),
     ("llama3_8b", "h100:4"),
 ]
-MIXED = [(model, servers) for servers in ("V100:2,P100:2", "V100:4,P100:4", "A100:2,V100:2,T4:2", "A100:4,V100:4,T4:4")
+MIXED = [(model, servers) for servers in ("V100:2,P100:2", "V100:4,P100:4", "A100:2,V100:2,T4:2")
          for model in ("vgg19", "gpt2", "t5_paper_6", "resnet50_batch16")]
 
 
