@@ -98,6 +98,14 @@ static bool has_pipelines(const SearchResult *result) {
     return false;
 }
 
+/* Returns the step of the fastest baseline; INFINITY: none fits. */
+static double fastest_baseline(const SearchResult *result) {
+    double fastest = INFINITY;
+    for (int32_t e = 0; e < BASELINE_COUNT; e++)
+        if (result->baselines[e].seconds > 0) fastest = fmin(fastest, result->baselines[e].seconds);
+    return fastest;
+}
+
 /* Searches one more form and keeps the better plan. `*status` and `*refusal` are those of the forms before
  * it, then of all. */
 static void add_form(FormSearch *self, const ModuleForm *form, const SearchScope *scope, AmStatus *status,
@@ -113,6 +121,7 @@ static void add_form(FormSearch *self, const ModuleForm *form, const SearchScope
     known->form_is_split = primary->layer_map && sample_is_wanted(primary);
     AmStatus found = search_form(self, form, &of_form, &own);
     const SearchResult after = *result;
+    self->fastest_baseline = fastest_baseline(result);
     bool is_interrupted = result->interrupted;
     int64_t evaluations = before.evaluations + result->evaluations;
     double seconds = before.search_seconds + result->search_seconds;
@@ -147,9 +156,10 @@ static bool needs_much_memory(const FormSearch *self, const Plan *plan) {
     return false;
 }
 
-/* Returns whether a form is searched after others with the best plan `found` (NULL: nothing fits). */
+/* Returns whether a form may be searched after others with the best plan `found` (NULL: nothing fits). */
 static bool is_wanted(const FormSearch *self, const ModuleForm *form, const Plan *found) {
-    if (!found || form->condition == FORM_ALWAYS) return true;
+    if (!found || form->condition == FORM_ALWAYS || form->condition == FORM_WHERE_BASELINES_ARE_NEAR)
+        return true;
     if (form->condition == FORM_WHERE_ONE_STAGE) return found->stage_count == 1;
     return needs_much_memory(self, found);
 }
@@ -165,12 +175,13 @@ static bool has_large_baseline(const SearchResult *result) {
     return false;
 }
 
-/* Returns whether the baselines of a form that is not searched are priced: every number of evaluations has
- * them, and others where they may be faster than those of the forms before. */
+/* Returns whether the baselines of a form are priced before it is searched, or instead: every number of
+ * evaluations has them, and others where they may be faster than those of the forms before. */
 static bool has_floor(const FormSearch *self, const ModuleForm *form) {
     const SearchRequest *request = self->scope.request;
-    bool may_be_faster = form->condition == FORM_WHERE_MEMORY_IS_SCARCE && self->scope.limits.seconds == 0 &&
-                         has_large_baseline(self->result);
+    bool may_be_faster = form->condition == FORM_WHERE_BASELINES_ARE_NEAR ||
+                         (form->condition == FORM_WHERE_MEMORY_IS_SCARCE && self->scope.limits.seconds == 0 &&
+                          has_large_baseline(self->result));
     return (self->budget.has_cap || may_be_faster) && !stop_wanted(&self->budget.stop) &&
            !request->method.no_seeds && request->constraints.target == TARGET_AUTOMAP &&
            search_method_explores(self->scope.searcher) && form->module && !sample_is_wanted(form->module);
@@ -196,6 +207,31 @@ static void put_off(FormSearch *self) {
     }
 }
 
+/* A form is not searched if its fastest baseline takes so many times as long as that of the forms before. */
+#define SKIP_FORM_ABOVE 1.08
+
+/* Adds form k, if its condition holds, or its baselines alone. `*status` and `*refusal`: add_form(). */
+static void add_next_form(FormSearch *self, int32_t k, SearchScope *scope, AmStatus *status,
+                          AmError *refusal) {
+    const ModuleForm *form = &self->forms.forms[k];
+    const SearchResult *result = self->result;
+    self->form = k;
+    self->searches = (k + 1 < self->forms.count ? 2 : 1) + self->has_search_after;
+    bool has_plan = *status == AM_OK;
+    bool is_next = form_search_has_budget(self) && is_wanted(self, form, has_plan ? result->plan : NULL);
+    bool is_compared = is_next && has_plan && form->condition == FORM_WHERE_BASELINES_ARE_NEAR;
+    if (k > 0 && (!is_next || is_compared) && has_floor(self, form)) {
+        double before = fastest_baseline(result);
+        scope->purpose = PURPOSE_FLOOR;
+        add_form(self, form, scope, status, refusal);
+        scope->purpose = self->scope.purpose;
+        bool is_over = *status == AM_INTERRUPTED || result->interrupted;
+        /* Without any baseline there is nothing to compare. */
+        if (is_over || (isfinite(before) && self->fastest_baseline > SKIP_FORM_ABOVE * before)) return;
+    }
+    if (k == 0 || is_next) add_form(self, form, scope, status, refusal);
+}
+
 /* Searches the forms, without a further attempt if nothing fits. */
 static AmStatus search_forms(FormSearch *self, AmError *error) {
     const SearchResult *result = self->result;
@@ -208,15 +244,7 @@ static AmStatus search_forms(FormSearch *self, AmError *error) {
     scope.ends_at_default = self->forms.count > 1 || self->forms.forms[0].other;
     put_off(self);
     for (int32_t k = 0; k < self->forms.count; k++) {
-        const ModuleForm *form = &self->forms.forms[k];
-        self->form = k;
-        bool is_next =
-            form_search_has_budget(self) && is_wanted(self, form, status == AM_OK ? result->plan : NULL);
-        bool is_floor = k > 0 && !is_next;
-        if (is_floor && !has_floor(self, form)) continue;
-        scope.purpose = is_floor ? PURPOSE_FLOOR : self->scope.purpose;
-        self->searches = (k + 1 < self->forms.count ? 2 : 1) + self->has_search_after;
-        add_form(self, form, &scope, &status, &refusal);
+        add_next_form(self, k, &scope, &status, &refusal);
         if (status == AM_INTERRUPTED || result->interrupted) break;
     }
     bool may_go_on = scope.ends_at_default && !result->interrupted;
@@ -225,7 +253,6 @@ static AmStatus search_forms(FormSearch *self, AmError *error) {
         left >= self->budget.used) {
         /* As many evaluations are left as all so far: the best form is searched again with them. */
         const ModuleForm best = {.module = self->primary, .attention = ATTENTION_UNFUSED};
-        scope.purpose = self->scope.purpose;
         scope.ends_at_default = false;
         self->searches = 1 + self->has_search_after;
         search_bound_wait(&ahead);

@@ -20,9 +20,10 @@ typedef struct FormSearch {
     SearchScope scope;
     ModuleForms forms;
     /* -- the search in work -- */
-    bool has_search_after; /* a further search, which keeps a share of the limits */
-    int32_t form;          /* the form in work */
-    int32_t searches;      /* that share the time that is left, the one in work among them */
+    bool has_search_after;   /* a further search, which keeps a share of the limits */
+    int32_t form;            /* the form in work */
+    int32_t searches;        /* that share the time that is left, the one in work among them */
+    double fastest_baseline; /* the step of it in the form searched last; INFINITY: none fits */
     /* -- the result -- */
     SearchResult *result;
     PlanContext *primary; /* the module of its plan */

@@ -155,7 +155,10 @@ AmStatus module_forms_find(ModuleForms *forms, PlanContext *module, const Cluste
     }
     /* The search of a small form has as many evaluations as that of any smaller module. */
     bool is_small = chosen->canonical->instruction_count <= SEARCH_DEFAULT_WORK / SEARCH_DEFAULT_EVALUATIONS;
-    FormCondition of_loops = is_small ? FORM_ALWAYS : FORM_WHERE_ONE_STAGE;
+    bool is_baseline = !search_method_explores(scope->searcher);
+    FormCondition of_loops = FORM_WHERE_ONE_STAGE;
+    if (is_baseline || (is_small && !is_free)) of_loops = FORM_ALWAYS;
+    else if (is_free && !sample_is_wanted(chosen)) of_loops = FORM_WHERE_BASELINES_ARE_NEAR;
     const ModuleForm loops = {.module = module, .condition = of_loops, .attention = attention};
     /* One-stage plans of loops need fewer evaluations than pipelines of separate layers. */
     bool begins_with_loops = has_loops && !is_free && scope->limits.evaluations > 0;

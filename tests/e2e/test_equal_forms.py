@@ -7,8 +7,8 @@ The models of bench/layers.py (GPT, Llama, T5, mixture of experts, U-Net) are ex
 each layer, as a scan, and as slices of stacked parameters. An even pipeline of the first form applies to the others:
 its step differs by at most 1 %, and its peak memory is at most 2 % higher and 10 % lower. The even pipelines that the
 forms get of their own, and their bounds, are within 1 % as well. So are the steps that default searches find, of one
-stage and of two (two of the models; AUTOMAP_FULL: all). Pipelines for trainers of transformers have the same
-arguments in all forms.
+stage and of two, after as many evaluations within 10 % (two of the models; AUTOMAP_FULL: all). Pipelines for trainers
+of transformers have the same arguments in all forms.
 
 Run as `AUTOMAP=build/automap python tests/e2e/test_equal_forms.py`.
 """
@@ -70,14 +70,15 @@ def check_model(name, cluster, folder):
 
 
 def check_searches(name, folder):
-    steps = {}
+    steps, evaluations = {}, {}
     for form in forms.FORMS:
         model = forms.export(name, form, SEARCHED[name], folder / f"searched_{name}_{form}")
         plan = model.parent / "plan.json"
-        automap("search", model, "--cluster", "h100:4", "-o", plan, "--quiet")
-        steps[form] = json.loads(plan.read_text())["predicted"]["step_seconds"]
+        found = json.loads(automap("search", model, "--cluster", "h100:4", "-o", plan, "--json", "--quiet"))
+        steps[form], evaluations[form] = found["step_seconds"], found["evaluations"]
     for form in ("scan", "sliced"):
         check_close((name, form, "search"), steps[form], steps["trees"], 0.01)
+        check_close((name, form, "evaluations"), evaluations[form], evaluations["trees"], 0.1)
 
 
 def check_trainers(folder):
