@@ -385,7 +385,7 @@ static AmStatus set_replicas(PlanContext *self, const MicroBatchReplicas *made, 
 
 AmStatus plan_context_replicate(PlanContext **context, const PlanContext *base, const PlanReplicas *replicas,
                                 const StopSignal *stop, AmError *error) {
-    MicroBatchSettings settings = {.stop = stop};
+    MicroBatchSettings settings = {.stop = stop, .replicas = *replicas};
     MicroBatchReplicas made = {.parts = replicas->parts, .count = replicas->count};
     MicroBatchRewrite *rewrite;
     Arena scratch = {0};

@@ -62,11 +62,12 @@ AmStatus micro_batch_refuse(const MicroBatchRewrite *self, int32_t i, const char
     const IrInstruction *at = &self->module->instructions[i];
     const char *name = *at->op_name ? at->op_name : at->name;
     Text text = {0};
-    text_append(&text, "cannot be split exactly into %d micro-batches: %s \"%.200s\"",
-                self->settings.micro_batches, ir_opcode_name(at->opcode), name);
+    bool is_for_replicas = self->settings.replicas.count > 0;
+    text_append(&text, "cannot be split exactly into %d %s: %s \"%.200s\"", self->settings.micro_batches,
+                is_for_replicas ? "parts" : "micro-batches", ir_opcode_name(at->opcode), name);
     if (*at->source_file) text_append(&text, " (%.200s:%d)", at->source_file, (int)at->source_line);
     text_append(&text, " %s", why);
-    if (allow && !plan_context_primary(self->context)->keeps_examples_apart)
+    if (allow && !is_for_replicas && !plan_context_primary(self->context)->keeps_examples_apart)
         text_append(&text, "; --relax %s would allow it", allow);
     AmStatus status = text.failed
                           ? am_fail_memory(error, 0)
@@ -443,10 +444,13 @@ AmStatus micro_batch_find_states(MicroBatchRewrite *self, AmError *error) {
     /* Replicas cut every `unit` rows: those of a micro-batch stay together. */
     int64_t unit = context->replicas.count > 0 ? 0 : 1;
     for (int32_t r = 0; r < context->replicas.count; r++) unit += context->replicas.parts[r];
+    bool is_for_replicas = unit > 1 || self->settings.replicas.count > 0;
     if (size % (unit * self->settings.micro_batches) != 0)
         return am_fail(error, AM_ERROR_INFEASIBLE, self->module->source,
-                       "a batch of %lld cannot be split into %lld equal micro-batches", (long long)size,
-                       (long long)(unit * self->settings.micro_batches));
+                       "a batch of %lld cannot be split into %lld equal %s", (long long)size,
+                       (long long)(unit * self->settings.micro_batches),
+                       is_for_replicas ? "parts (the sum of the entries times micro_batches)"
+                                       : "micro-batches");
     for (int32_t p = 0; p < roles->parameter_count; p++) {
         int32_t i = roles->parameters[p].instruction;
         const IrShape *shape = data_shape(context, p);
