@@ -267,7 +267,7 @@ def traced(model, loss, optimizer, batch):
     with plain_kernels(), modules_named(model):
         graph = make_fx(functionalize(step), decomposition_table=decompositions(), tracing_mode="fake",
                         _allow_non_fake_inputs=True, **examples.LINES)(*arguments)
-    return without_writes(graph), arguments
+    return without_repeats(without_writes(graph)), arguments
 
 
 def facts(value):
@@ -281,6 +281,13 @@ def is_constant(node):
     """Returns whether a node is a tensor of its arguments alone, such as torch.tril_indices(4, 4)."""
     return (not node.all_input_nodes and isinstance(node.meta["val"], torch.Tensor)
             and torch.Tag.nondeterministic_seeded not in node.target.tags)
+
+
+def viewed(node):
+    """The node whose tensor a node is a view of: itself if it is none."""
+    while node.op == "call_function" and getattr(node.target, "is_view", False):
+        node = node.args[0]
+    return node
 
 
 def is_lost(node, order):
@@ -302,6 +309,25 @@ def without_writes(graph):
         plain = getattr(getattr(torch.ops.aten, name[:-1], None), getattr(node.target, "_overloadname", ""), None)
         if name.endswith("_") and plain and torch.Tag.pointwise in plain.tags and not is_lost(node, order):
             node.target = plain
+    graph.recompile()
+    return graph
+
+
+def without_repeats(graph):
+    """Lets the backward pass read the functions of single elements that the forward pass has, such as the sigmoid of
+    `silu`. PyTorch's gradients compute them once more, which would count as recomputation by the user."""
+    known, is_backward = {}, False
+    *nodes, output = graph.graph.nodes
+    loss = pytree.tree_leaves(output.args)[-1]
+    calls = [node for node in nodes if isinstance(node.target, torch._ops.OpOverload)]
+    written = {viewed(node.args[0]) for node in calls if node.target._schema.is_mutable}
+    for node in calls:
+        tags, tensors = node.target.tags, {node, *map(viewed, node.all_input_nodes)}
+        if torch.Tag.pointwise in tags and torch.Tag.nondeterministic_seeded not in tags and not tensors & written:
+            first = known.setdefault((node.target, repr((node.args, node.kwargs))), node)
+            if is_backward and first is not node:
+                node.replace_all_uses_with(first)
+        is_backward |= node is loss
     graph.recompile()
     return graph
 

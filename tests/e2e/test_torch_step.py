@@ -688,6 +688,18 @@ def check_mixed_data(_, folder):
     assert json.loads(plan.read_text())["micro_batches"] == 1
 
 
+def check_repeats(_, folder):
+    """Gradients that compute functions of the forward pass once more are no recomputation by the user, beside which
+    plans would have none."""
+    torch.set_num_threads(1)
+    layers = [layer for activation in (nn.SiLU(), nn.GELU()) for layer in (nn.Linear(16, 16), activation)]
+    model = nn.Sequential(*layers, nn.BatchNorm1d(16), nn.Linear(16, 8))
+    automap_torch.export(model, classify, torch.optim.SGD(model.parameters()),
+                         (torch.randn(8, 16), torch.randint(0, 8, (8,))), folder)
+    opcodes = json.loads(succeed("info", folder / "model.hlo", "--json"))["opcodes"]
+    assert opcodes["logistic"] == opcodes["erf"] == 1, opcodes
+
+
 def check_dropout(_, folder):
     """Each step draws other masks. Features that are kept are doubled, so that losses stay near those without."""
     torch.set_num_threads(1)
@@ -775,7 +787,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         check_refusals(pathlib.Path(folder))
         for function in (check_operators, check_bags, check_sequences_first, check_kinds_of_losses, check_tables,
-                         check_mixed_data, check_saved, check_dropout):
+                         check_mixed_data, check_saved, check_repeats, check_dropout):
             torch.multiprocessing.start_processes(function, (pathlib.Path(folder),), nprocs=1, start_method="fork")
     for name, optimizer, plans in CASES:
         if sys.argv[1:] and name not in sys.argv[1:]:
