@@ -683,6 +683,9 @@ AmStatus search_check_given(const Plan *given, const Cluster *cluster, AmError *
             if (stage->devices[d] > most) most = stage->devices[d];
     }
     const char *source = given->source ? given->source : "";
+    if (given->replicas.count > 0)
+        return am_fail(error, AM_ERROR_INPUT, source,
+                       "$.replicas: expected none, since no search starts from replicas");
     if (devices != cluster->device_count)
         return am_fail(error, AM_ERROR_INPUT, source,
                        "$.stages: a plan for %d devices of cluster %s (expected the %d of cluster %s)",

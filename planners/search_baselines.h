@@ -57,8 +57,8 @@ AmStatus search_add_late_baselines(SearchContext *self, AmError *error);
  * request does not restrict it. */
 AmStatus search_add_given(SearchContext *self, AmError *error);
 
-/* Returns AM_ERROR_INPUT if a plan to start from (NULL: none) has devices that the cluster lacks, or lacks
- * some. */
+/* Returns AM_ERROR_INPUT if a plan to start from (NULL: none) has replicas or devices that the cluster lacks,
+ * or lacks some. */
 AmStatus search_check_given(const Plan *given, const Cluster *cluster, AmError *error);
 
 #endif

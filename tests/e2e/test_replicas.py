@@ -4,7 +4,8 @@
 
 Losses are those of one device, and the predicted peaks are those measured: with SGD and with Adam, for equal and
 unequal parts, two and three replicas, different tensor degrees, a loop over time, micro-batches, dropout, and bf16.
-`explain` names the replicas, exports refuse them, and modules that combine the batch are refused. So are bad entries.
+`explain` names the replicas, exports and searches refuse them, and modules that combine the batch are refused. So are
+bad entries.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_replicas.py`.
 """
@@ -94,6 +95,9 @@ def check_refusals(work):
     for target in ("jax", "torch", "hlo", "shardy"):
         done = automap("export", path, module("mlp_tiny"), "--format", target)
         assert done.returncode == REFUSED and "replicas" in done.stderr, f"{target}: {done.returncode} {done.stderr}"
+    done = automap("search", module("mlp_tiny"), "--cluster", "nominal:3", "--init-plan", path, "--stages", 2,
+                   "--evaluations", 1, "-o", work / "searched.json")
+    assert done.returncode == BAD and "$.replicas" in done.stderr, f"search: {done.returncode} {done.stderr}"
     whole = plan["stages"][0]["ranges"][0]
     for change, text in [({"replicas": [1]}, "$.replicas"), ({"replicas": [3, 0]}, "$.replicas"),
                          ({"replicas": [3, 2]}, "16 cannot be split into 5 equal parts"),
