@@ -284,8 +284,8 @@ def is_constant(node):
 
 
 def viewed(node):
-    """The node whose tensor a node is a view of: itself if it is none."""
-    while node.op == "call_function" and getattr(node.target, "is_view", False):
+    """The node whose tensor a node is a view of: itself if it is none, or a view of a number."""
+    while node.op == "call_function" and getattr(node.target, "is_view", False) and node.all_input_nodes:
         node = node.args[0]
     return node
 
