@@ -263,6 +263,25 @@ static const char *stages_text(const Differ *self, int32_t side) {
     return text;
 }
 
+/* Returns "3 + 1", the parts of the batch that the replicas have. */
+static const char *replicas_text(const Differ *self, int32_t side) {
+    const PlanReplicas *replicas = &self->sides[side].plan->replicas;
+    const char *text = "";
+    for (int32_t r = 0; r < replicas->count && text; r++)
+        text = arena_format(self->arena, "%s%s%d", text, r > 0 ? " + " : "", replicas->parts[r]);
+    return text;
+}
+
+/* Adds the parts of the batch, of two plans with replicas. */
+static AmStatus add_replicas(Differ *self) {
+    static const char *const replicas[] = {"replicas", NULL};
+    const DifferenceSide *a = &self->sides[0], *b = &self->sides[1];
+    if (plan_replicas_equal(&a->plan->replicas, &b->plan->replicas)) return AM_OK;
+    json_t *document = copy_document(self);
+    take_keys(document, b->document, replicas);
+    return add_decision(self, "replicas", replicas_text(self, 0), replicas_text(self, 1), document);
+}
+
 static AmStatus add_decisions(Differ *self) {
     static const char *const number[] = {"micro_batches", NULL}, *const schedule[] = {"schedule", NULL},
                              *const stages[] = {"stages", "schedule", "replicas", NULL};
@@ -291,6 +310,7 @@ static AmStatus add_decisions(Differ *self) {
         take_keys(document, b->document, schedule);
         TRY(add_decision(self, "schedule", a->plan->schedule, b->plan->schedule, document));
     }
+    if (has_same_cuts) TRY(add_replicas(self));
     if (a->plan->micro_batches != b->plan->micro_batches) {
         json_t *document = copy_document(self);
         take_keys(document, b->document, number);

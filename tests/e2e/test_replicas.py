@@ -98,6 +98,10 @@ def check_refusals(work):
     done = automap("search", module("mlp_tiny"), "--cluster", "nominal:3", "--init-plan", path, "--stages", 2,
                    "--evaluations", 1, "-o", work / "searched.json")
     assert done.returncode == BAD and "$.replicas" in done.stderr, f"search: {done.returncode} {done.stderr}"
+    other = work / "other.json"
+    other.write_text(json.dumps(plan | {"replicas": [1, 3]}))
+    text = succeed("diff", path, other, module("mlp_tiny"), "--quiet")
+    assert "3 + 1" in text and "1 + 3" in text, text
     whole = plan["stages"][0]["ranges"][0]
     for change, text in [({"replicas": [1]}, "$.replicas"), ({"replicas": [3, 0]}, "$.replicas"),
                          ({"replicas": [3, 2]}, "16 cannot be split into 5 equal parts"),
