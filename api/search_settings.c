@@ -186,16 +186,16 @@ static AmStatus read_micro_batches(SearchSettings *settings, const AmOptions *op
     return AM_OK;
 }
 
-/* Reads the forms of the module that a search takes. Shardings of parameters by the user, baselines of one
- * stage and the paper's mode are about the module as read. */
+/* Reads the forms of the module that a search takes. Shardings of parameters by the user and the paper's mode
+ * are about the module as read. */
 static void read_forms(SearchSettings *settings, const AmOptions *options) {
     const SearchScope *search = &settings->scope;
     FormRequest *forms = &settings->request.forms;
     int32_t layers = LAYERS_AUTO, attention = ATTENTION_AUTO;
     Target target = search->request->constraints.target;
-    /* One-stage plans for a target are shardings of the parameters that the step has. */
+    /* One-stage plans for another system are shardings of the parameters that the step has. */
     bool is_free =
-        search->searcher != SEARCHER_BASELINE && !settings->narrowed_by && target == TARGET_AUTOMAP;
+        !settings->narrowed_by && target == TARGET_AUTOMAP && !search->request->constraints.is_even;
     bool is_one_stage = !search_has_stages(search) && !(search->kind == SPACE_SINGLE_STAGE && is_free);
     bool is_as_read = search->request->constraints.pin_count > 0 || option_has(options, "keep-shardings") ||
                       search->request->objective == OBJECTIVE_PAPER || !target_row(target)->splits_layers;

@@ -25,6 +25,15 @@ static AmStatus find_near_miss(bool *found, const FormFinder *self, AmError *err
     return AM_OK;
 }
 
+/* Returns whether a weight has one parameter for each layer. A random key, whose two rows are read apart, is
+ * a stack, but not of layers. */
+static bool splits_weights(const PlanContext *form) {
+    for (int32_t p = 0; p < form->roles->parameter_count; p++)
+        if (form->roles->parameters[p].role == IR_ROLE_WEIGHT && plan_source_parameter(form, p).layer >= 0)
+            return true;
+    return false;
+}
+
 /* Splits the layers of stacked parameters, if the request allows it. A large module is split only if a sample
  * of it is searched; on one device a module is split for the sake of its attention alone. */
 static AmStatus split_layers(PlanContext **form, const FormFinder *self, AmError *error) {
@@ -46,6 +55,8 @@ static AmStatus split_layers(PlanContext **form, const FormFinder *self, AmError
         return AM_OK;
     }
     TRY(am_pass_error(status, &refusal, error));
+    bool is_baseline = !search_method_explores(scope->searcher);
+    if (is_free && is_baseline && !splits_weights(*form)) *form = self->module;
     if (!is_free || !sample_is_wanted(*form)) return AM_OK;
     bool is_sampled = sample_is_allowed(scope, *form) && self->cluster->device_count <= MOST_DEVICES;
     if (is_sampled) TRY(sample_is_possible(&is_sampled, *form, error));

@@ -11,8 +11,8 @@
  * Operators over all layers are launched once in loops, and plans decide less. The fastest baseline of loops
  * takes 1.15 to 2.4 times that of separate layers for 13 models on 3 clusters. In dropout_tiny, whose only
  * stack is a random key, it takes 1.04 times, and loops have the faster plan. A large module with loops, and
- * one for a target, is searched where the plan found has one stage. A requested baseline of several
- * stages is priced in both forms.
+ * one for a target, is searched where the plan found has one stage. A requested baseline is priced in both
+ * forms.
  *
  * With a limit of evaluations, loops come first for a target: they have the plans of a search of loops alone.
  * A large module, which is searched by a sample (planners/sample_search.h), is always short of memory: its

@@ -154,15 +154,16 @@ def check_training(folder, name, form):
 
 
 def check_choice(model):
-    """The default keeps a one-stage plan of split layers that is faster than the plan of the loop."""
-    seconds = {}
-    for form in ("split", "loop", "auto"):
-        plan = model.parent / "choice.json"
-        document = search(model, plan, "--layers", form, "--evaluations", 60, cluster="nominal:2")
-        seconds[form] = document["predicted"]["step_seconds"]
-        assert len(document["stages"]) == 1, form
-    assert seconds["auto"] == seconds["split"] < seconds["loop"], seconds
-    assert document["rewriting"]["layers"] == "split", document["rewriting"]
+    """The default and a requested baseline keep a one-stage plan of split layers that is faster than that of loops."""
+    for words in (["--evaluations", 60], ["--baseline", "data_parallel"]):
+        seconds = {}
+        for form in ("split", "loop", "auto"):
+            plan = model.parent / "choice.json"
+            document = search(model, plan, "--layers", form, *words, cluster="nominal:2")
+            seconds[form] = document["predicted"]["step_seconds"]
+            assert len(document["stages"]) == 1, (form, words)
+        assert seconds["auto"] == seconds["split"] < seconds["loop"], (seconds, words)
+        assert document["rewriting"]["layers"] == "split", (document["rewriting"], words)
 
 
 def check_small(folder):
@@ -250,7 +251,8 @@ def check_other_form(folder, scan, losses, given):
     np.savez(trees.parent / "state.npz", **unstack(dict(np.load(given[1])), SIZES[0]))
     options = {scan: given, trees: ["--state", trees.parent / "state.npz", *given[2:]]}
     pipeline = ["--stages", "2", "--micro-batches", "2", "--evaluations", "8"]
-    plans = {"zero3": ["--baseline", "zero3"], "pipeline": pipeline, "kept": [*pipeline, "--keep-remat"],
+    plans = {"zero3": ["--baseline", "zero3", "--layers", "loop"], "pipeline": pipeline,
+             "kept": [*pipeline, "--keep-remat"],
              "one": ["--space", "single_stage", "--evaluations", "8"]}
     for kind, words in plans.items():
         for own, other in ((scan, trees), (trees, scan)):
