@@ -461,10 +461,10 @@ def check_optimizers(_, folder):
                            (torch.optim.RMSprop, {"momentum": 0.9, "centered": True, "weight_decay": 0.1}),
                            (torch.optim.NAdam, {"lr": 0.05, "weight_decay": 0.1, "decoupled_weight_decay": True}),
                            (torch.optim.Adamax, {"lr": 0.05, "weight_decay": 0.1}),
-                           (torch.optim.RAdam, {"lr": 0.5, "betas": (0.9, 0.8)}),  # both formulas in three steps
+                           (torch.optim.RAdam, {"lr": 0.05, "betas": (0.9, 0.8)}),  # both formulas in three steps
                            (torch.optim.Adadelta, {"weight_decay": 0.1}), (Lion, {"lr": 0.01, "weight_decay": 0.1})):
         model = nn.Linear(16, 8)
-        follow(model, [kind(model.parameters(), **settings)], 2e-6)
+        follow(model, [kind(model.parameters(), **settings)], 5e-6)
     for scale in (None, "match_rms_adamw", "spectral_unclamped"):
         model = nn.Linear(16, 8)
         two = [torch.optim.Muon([model.weight], lr=0.02, adjust_lr_fn=scale), torch.optim.AdamW([model.bias], lr=0.1)]
