@@ -45,6 +45,14 @@ json_t *plan_source_to_json(const IrInstruction *instruction) {
     return plan_string_to_json(source);
 }
 
+json_t *plan_replicas_to_json(const PlanReplicas *replicas) {
+    if (replicas->count == 0) return NULL;
+    json_t *parts = json_array();
+    for (int32_t r = 0; r < replicas->count; r++)
+        json_array_append_new(parts, json_integer(replicas->parts[r]));
+    return parts;
+}
+
 AmStatus plan_json_sha256(char hex[65], const json_t *value, AmError *error) {
     Text text = {0};
     Sha256 hash;

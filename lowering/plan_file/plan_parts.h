@@ -20,6 +20,8 @@ const IrInstruction *plan_class_instruction(const PlanContext *context, const Di
 /* Returns {"layers": "split", "recomputation": "undone", "attention": "fused"}; NULL where nothing is
  * rewritten. The caller's reference. */
 json_t *plan_rewriting_to_json(PlanRewrites rewriting);
+/* Returns [10, 6], the parts of the batch; NULL where the plan has no replicas. The caller's reference. */
+json_t *plan_replicas_to_json(const PlanReplicas *replicas);
 
 /* Writes the hash of a JSON value in its canonical form: 64 digits. */
 AmStatus plan_json_sha256(char hex[65], const json_t *value, AmError *error);

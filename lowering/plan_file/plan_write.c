@@ -178,12 +178,8 @@ static AmStatus make_document(json_t **root, const Plan *plan, const PlanContext
         json_decref(rewriting);
         return am_fail_memory(error, 0);
     }
-    if (plan->replicas.count > 0) {
-        json_t *parts = json_array();
-        for (int32_t r = 0; r < plan->replicas.count; r++)
-            json_array_append_new(parts, json_integer(plan->replicas.parts[r]));
-        json_object_set_new(object, "replicas", parts);
-    }
+    if (plan->replicas.count > 0)
+        json_object_set_new(object, "replicas", plan_replicas_to_json(&plan->replicas));
     if (structure) json_object_set_new(json_object_get(object, "module"), "structure", structure);
     if (rewriting) json_object_set_new(object, "rewriting", rewriting);
     char decided[65];

@@ -172,15 +172,6 @@ static json_t *collectives_to_json(const Explanation *self) {
     return rows;
 }
 
-/* NULL: the plan has no replicas. */
-static json_t *replicas_to_json(const PlanReplicas *replicas) {
-    if (replicas->count == 0) return NULL;
-    json_t *parts = json_array();
-    for (int32_t r = 0; r < replicas->count; r++)
-        json_array_append_new(parts, json_integer(replicas->parts[r]));
-    return parts;
-}
-
 json_t *explanation_to_json(const Explanation *self, const Classes *classes) {
     json_t *without = self->overrides.count > 0 ? change_to_json(&self->overrides.without) : json_null();
     return json_pack(
@@ -192,5 +183,5 @@ json_t *explanation_to_json(const Explanation *self, const Classes *classes) {
         transfers_to_json(self), "alternatives", alternatives_to_json(self), "decisions",
         decisions_to_json(self, classes), "overrides", overrides_to_json(self), "without_overrides", without,
         "collectives", collectives_to_json(self), "simulated", self->changes.simulated, "left_out",
-        self->changes.left_out, "replicas", replicas_to_json(&self->plan.replicas));
+        self->changes.left_out, "replicas", plan_replicas_to_json(&self->plan.replicas));
 }
