@@ -168,15 +168,8 @@ static AmStatus open_choice(void *user, int32_t number, StageOpening *opening, A
     return AM_OK;
 }
 
-/* Finds the choice's own problem of the mesh. */
-static StageProblem *own_problem(const Choice *choice, const StageProblem *problem) {
-    int32_t k = 0;
-    while (choice->problems[k] != problem) k++;
-    return choice->problems[k];
-}
-
-static AmStatus price_choice(void *user, int32_t number, const StageProblem *problem,
-                             const AxisPlan *axis_plan, StagePrice *price, AmError *error) {
+static AmStatus price_choice(void *user, int32_t number, StageProblem *problem, const AxisPlan *axis_plan,
+                             StagePrice *price, AmError *error) {
     PipelinePolicy *self = user;
     const Choice *choice = &self->of[number];
     uint64_t key;
@@ -203,7 +196,7 @@ static AmStatus price_choice(void *user, int32_t number, const StageProblem *pro
     }
     TRY(simulate(self, candidate, error));
     *price = (StagePrice){.price = price_of(candidate), .is_new = candidate->plan != NULL};
-    return remember(own_problem(choice, problem), axis_plan, &price->price, error);
+    return remember(problem, axis_plan, &price->price, error);
 }
 
 AmStatus pipeline_policy_open(PipelinePolicy **policy, PipelineCandidates *candidates, AmError *error) {

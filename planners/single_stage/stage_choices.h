@@ -35,7 +35,7 @@ typedef struct StageChoices {
     double seconds[STAGE_CHOICES_MOST];
     bool is_priced[STAGE_CHOICES_MOST]; /* before: opening it takes no evaluation */
     AmStatus (*open)(void *user, int32_t choice, StageOpening *opening, AmError *error);
-    AmStatus (*price)(void *user, int32_t choice, const StageProblem *problem, const AxisPlan *axis_plan,
+    AmStatus (*price)(void *user, int32_t choice, StageProblem *problem, const AxisPlan *axis_plan,
                       StagePrice *price, AmError *error);
 } StageChoices;
 

@@ -37,8 +37,8 @@ typedef struct Offered {
     bool opened_slow;      /* the other */
 } Offered;
 
-static AmStatus price_offered(void *user, int32_t choice, const StageProblem *problem,
-                              const AxisPlan *axis_plan, StagePrice *price, AmError *error) {
+static AmStatus price_offered(void *user, int32_t choice, StageProblem *problem, const AxisPlan *axis_plan,
+                              StagePrice *price, AmError *error) {
     Offered *self = user;
     int64_t before = self->problem->budget.used;
     assert_int_equal(choice, 0);
