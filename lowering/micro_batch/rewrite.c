@@ -438,6 +438,15 @@ const PlanContext *plan_context_find_recomputed(const PlanContext *primary,
     return split;
 }
 
+/* Returns the context of these replicas of `base`, or NULL. */
+static const PlanContext *find_replicated(const PlanContext *base, const PlanReplicas *replicas) {
+    const PlanContext *split = plan_context_primary(base)->splits;
+    while (split && (split->base != base || split->micro_batches != 1 ||
+                     !plan_replicas_equal(&split->replicas, replicas)))
+        split = split->next_split;
+    return split;
+}
+
 const PlanContext *plan_context_find_split(const PlanContext *base, const MicroBatchSettings *settings) {
     const PlanContext *split = plan_context_primary(base)->splits;
     while (split && (split->micro_batches != settings->micro_batches || split->base != base ||
@@ -460,10 +469,7 @@ AmStatus plan_context_for(const PlanContext **context, PlanContext *primary,
         }
     }
     if (settings->replicas.count > 0) {
-        const PlanContext *replicated = primary->splits;
-        while (replicated && (replicated->base != *context || replicated->micro_batches != 1 ||
-                              !plan_replicas_equal(&replicated->replicas, &settings->replicas)))
-            replicated = replicated->next_split;
+        const PlanContext *replicated = find_replicated(*context, &settings->replicas);
         if (!replicated) {
             TRY(plan_context_replicate(&made, *context, &settings->replicas, settings->stop, error));
             plan_context_adopt(primary, made);
