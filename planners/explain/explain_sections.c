@@ -34,15 +34,13 @@ static void append_bytes(Text *rows, double bytes) {
 }
 
 /* Appends a source line by the end of its path: from the package on for an installed module, else the folder
- * and the file. Relative paths stay.
- */
+ * and the file. Relative paths stay. */
 static void append_source(Text *rows, const char *source) {
     static const char installed[] = "-packages/"; /* of "site-packages" and "dist-packages" */
-    const char *package = strstr(source, installed), *begin = strrchr(source, '/');
+    const char *package = strstr(source, installed), *begin = source;
     if (package) begin = package + strlen(installed);
-    else if (source[0] != '/') begin = source;
-    else
-        while (begin > source && begin[-1] != '/') begin--;
+    else if (source[0] == '/') begin = strrchr(source, '/');
+    while (begin > source && begin[-1] != '/') begin--;
     append_name(rows, begin);
 }
 
