@@ -283,21 +283,21 @@ def is_constant(node):
             and torch.Tag.nondeterministic_seeded not in node.target.tags)
 
 
-def viewed(node):
-    """The node whose tensor a node is a view of: itself if it is none, or a view of a number."""
-    while node.op == "call_function" and getattr(node.target, "is_view", False) and node.all_input_nodes:
-        node = node.args[0]
-    return node
+def views(node):
+    """A node, and the nodes that it is a view of, one after the other. The last one is no view, or one of a number."""
+    found = [node]
+    while found[-1].op == "call_function" and getattr(found[-1].target, "is_view", False) and \
+            found[-1].all_input_nodes:
+        found.append(found[-1].args[0])
+    return found
 
 
 def is_lost(node, order):
     """Returns whether operators after a write in place read its tensor, or a view, and not the result of the write.
     `order` has the places of all nodes."""
-    target, readers = node.args[0], set(node.args[0].users)
-    while target.op == "call_function" and target.target.is_view:
-        target = target.args[0]
-        readers |= set(target.users)
-    return target.op != "placeholder" and any(order[reader] > order[node] for reader in readers)
+    targets = views(node.args[0])
+    readers = {reader for target in targets for reader in target.users}
+    return targets[-1].op != "placeholder" and any(order[reader] > order[node] for reader in readers)
 
 
 def without_writes(graph):
@@ -320,9 +320,9 @@ def without_repeats(graph):
     *nodes, output = graph.graph.nodes
     loss = pytree.tree_leaves(output.args)[-1]
     calls = [node for node in nodes if isinstance(node.target, torch._ops.OpOverload)]
-    written = {viewed(node.args[0]) for node in calls if node.target._schema.is_mutable}
+    written = {views(node.args[0])[-1] for node in calls if node.target._schema.is_mutable}
     for node in calls:
-        tags, tensors = node.target.tags, {node, *map(viewed, node.all_input_nodes)}
+        tags, tensors = node.target.tags, {node, *(views(operand)[-1] for operand in node.all_input_nodes)}
         if torch.Tag.pointwise in tags and torch.Tag.nondeterministic_seeded not in tags and not tensors & written:
             first = known.setdefault((node.target, repr((node.args, node.kwargs))), node)
             if is_backward and first is not node:
