@@ -29,6 +29,7 @@ class Traced:
         traced = trace(step)
         (result, losses), self.closed, self.jaxpr = traced.out_info, traced.jaxpr, traced.jaxpr.jaxpr
         self.result, new = result if step.updated else (result, [])
+        self.structure = jax.tree.structure(traced.out_info)
         self.inputs = jax.eval_shape(lambda *trees: trees, *step.trees)
         self.first_new = len(jax.tree.leaves(self.result))
         self.first_loss = self.first_new + len(new)
@@ -61,13 +62,20 @@ class Traced:
                     "convert the new value to the type of the old one"
                 )
 
-    def function(self, loss):
-        """The step to lower: its result, then new values, then a loss not returned."""
-        pure, is_split = self.step.function, bool(self.step.updated)
+    def graph(self, *trees, **keywords):
+        """The step as it was traced, for arguments of the same shapes: calls no code of the user."""
+        leaves = jax.tree.leaves((trees, keywords))
+        values = jax.core.eval_jaxpr(self.jaxpr, self.closed.consts, *leaves)
+        return jax.tree.unflatten(self.structure, values)
+
+    def function(self, loss, step):
+        """The function of `step`, the traced graph or the user's code: its result, then new values, then a loss not
+        returned."""
+        is_split = bool(self.step.updated)
         extra = None if loss is None or loss < self.first_loss else loss - self.first_loss
 
         def function(*trees, **keywords):
-            result, losses = pure(*trees, **keywords)
+            result, losses = step(*trees, **keywords)
             if extra is None:
                 return result
             return (*(result if is_split else (result,)), losses[extra])
@@ -87,7 +95,7 @@ class Traced:
         ]
         count, names = self.step.call.count, self.step.call.names
         jitted = jax.jit(
-            self.function(document["loss"]),
+            self.function(document["loss"], self.graph),
             donate_argnums=tuple(at for at in range(count) if donated[at]),
             donate_argnames=tuple(name for name, is_one in zip(names, donated[count:]) if is_one),
             keep_unused=True,

@@ -33,7 +33,7 @@ def run(document, step, example_arguments, devices=None, donate=False, form="fun
     if Step(step, example_arguments).is_plain:
         return kind(document, step, example_arguments, devices, donate)
     example = traced_step(step, example_arguments, None)
-    arrays = kind(document, example.function(None), example.step.arguments, devices, donate)
+    arrays = kind(document, example.function(None, example.step.function), example.step.arguments, devices, donate)
     filtered = example.step.filtered
 
     def run_objects(*arguments):

@@ -214,6 +214,18 @@ def test_plans_run_in_jax(directory):
         check_training(name, document, data_parallel(document))
 
 
+def test_a_step_is_traced_once(directory):
+    calls = []
+
+    def step(w, x):
+        calls.append(x)
+        loss, gradient = jax.value_and_grad(lambda w: jnp.mean((x @ w) ** 2))(w)
+        return w - gradient, loss
+
+    automap_jax.export(step, (np.ones((4, 2), np.float32), np.ones((8, 4), np.float32)), directory)
+    assert len(calls) == 1, f"the step is traced {len(calls)} times"
+
+
 def test_plan(_):
     if "AUTOMAP" not in os.environ:
         return print("  (without $AUTOMAP: not run)")
