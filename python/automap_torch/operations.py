@@ -110,7 +110,7 @@ def dense(value):
 
 
 class Reshape(torch.autograd.Function):
-    """DTensor's own gradient of a view fails on shards that are not contiguous."""
+    """DTensor's own gradient of a view fails on shards that are not contiguous, or that are strided by other sizes."""
 
     @staticmethod
     def forward(ctx, value, shape):
@@ -119,7 +119,9 @@ class Reshape(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        return dense(gradient).reshape(ctx.shape) if isinstance(gradient, DTensor) else gradient, None
+        if isinstance(gradient, DTensor):
+            gradient = compute(lambda value: dense(value).reshape(ctx.shape), [gradient], {})
+        return gradient, None
 
 
 def reshape(value, shape):
