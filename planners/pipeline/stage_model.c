@@ -30,12 +30,20 @@ static bool is_pinned_width(const StageModel *self, int32_t first, int32_t width
     return false;
 }
 
+/* Returns whether a stage has all devices beside a stage of a pinned number: 3 of 8 beside replicate(5). */
+static bool is_beside_pinned(const StageModel *self, int32_t first, int32_t width) {
+    int32_t devices = self->cluster->device_count, rest = devices - width;
+    if (rest < 1) return false;
+    return (first == 0 && is_pinned_width(self, width, rest)) ||
+           (first == rest && is_pinned_width(self, 0, rest));
+}
+
 /* Stages of pinned numbers of devices may begin at more places: those of 1 and of 2 fill 3 devices. */
 static bool may_be_place(const StageModel *self, int32_t first, int32_t width) {
     if (first + width > self->cluster->device_count) return false;
     return first % width == 0 || first == 0 ||
            self->cluster->server_of[first] != self->cluster->server_of[first - 1] ||
-           is_pinned_width(self, first, width) ||
+           is_pinned_width(self, first, width) || is_beside_pinned(self, first, width) ||
            (self->pinned_borders && self->pinned_borders[first] && self->pinned_borders[first + width]);
 }
 
@@ -67,7 +75,9 @@ static bool is_width(const StageModel *self, int32_t width) {
     const Degrees *degrees = &self->settings.degrees;
     if (!degrees_allow_width(degrees, width) && width != degrees->tensor) return false;
     return self->cluster->device_count % width == 0 || (width & (width - 1)) == 0 ||
-           is_pinned_width(self, 0, width) || is_between_borders(self, width);
+           is_pinned_width(self, 0, width) || is_beside_pinned(self, 0, width) ||
+           is_beside_pinned(self, self->cluster->device_count - width, width) ||
+           is_between_borders(self, width);
 }
 
 /* Returns the least width of stages at which the number of places, over it and all larger widths, is within
@@ -177,9 +187,16 @@ static AmStatus describe_class(StageModel *self, PlaceClass *class, AmError *err
     return AM_OK;
 }
 
-/* Lists the degrees of tensor parallelism: the fixed one; else powers of two that fit into a server, and the
- * whole server. */
+static void add_tensor(StageModel *self, int32_t tensor) {
+    for (int32_t k = 0; k < self->tensor_count; k++)
+        if (self->tensors[k] == tensor) return;
+    if (self->tensor_count < PIPELINE_MOST_TENSORS - 1) self->tensors[self->tensor_count++] = tensor;
+}
+
+/* Lists the degrees of tensor parallelism: the fixed one; else 1, those of pins, powers of two that fit into
+ * a server, and the whole server. */
 static void list_tensors(StageModel *self) {
+    const LayerPins *pins = &self->costs->pins;
     int32_t most = 1, fixed = self->settings.degrees.tensor;
     for (int32_t s = 0; s < self->cluster->server_count; s++)
         if (self->cluster->servers[s].device_count > most) most = self->cluster->servers[s].device_count;
@@ -187,8 +204,12 @@ static void list_tensors(StageModel *self) {
         self->tensors[self->tensor_count++] = fixed;
         return;
     }
-    for (int32_t tensor = 1; tensor < most && self->tensor_count < PIPELINE_MOST_TENSORS - 1; tensor *= 2)
-        self->tensors[self->tensor_count++] = tensor;
+    if (most > 1) add_tensor(self, 1);
+    for (int32_t k = 0; k < pins->count; k++) {
+        int32_t number = pin_kind(&pins->pins[k]) == PIN_SPLIT ? pin_number(&pins->pins[k]) : 0;
+        if (number > 0 && number < most) add_tensor(self, number);
+    }
+    for (int32_t tensor = 2; tensor < most; tensor *= 2) add_tensor(self, tensor);
     self->tensors[self->tensor_count++] = most;
 }
 

@@ -214,9 +214,21 @@ static bool names_single_axis(const PinSet *set, const Mesh *mesh) {
     return false;
 }
 
+/* Returns whether each split(K) of the set has an axis of K devices. */
+static bool has_numbers(const PinSet *set, const Mesh *mesh) {
+    for (int32_t k = 0; k < set->count; k++) {
+        int32_t number = pin_kind(&set->pins[k]) == PIN_SPLIT ? pin_number(&set->pins[k]) : 0;
+        bool has_axis = number < 2;
+        for (int32_t a = 0; a < mesh->axis_count; a++) has_axis |= mesh->axes[a].size == number;
+        if (!has_axis) return false;
+    }
+    return true;
+}
+
 /* Looks for a mesh data x model of a stage on which all pins of the set hold. `*on` is the last one tried,
- * with its reason in `refusal`: of those that have devices on the named axes, that divide the devices, and of
- * two proper axes, if there are. It is without devices where a mesh takes the pins, or where there is none.
+ * with its reason in `refusal`: of those that have axes of the numbers of split(K), devices on the named
+ * axes, that divide the devices, and of two proper axes, if there are. It is without devices where a mesh
+ * takes the pins, or where there is none.
  */
 static AmStatus find_mesh(Mesh *on, AmError *refusal, const PlanContext *context, const PinSet *set,
                           const Degrees *degrees, int32_t devices, AmError *error) {
@@ -243,8 +255,8 @@ static AmStatus find_mesh(Mesh *on, AmError *refusal, const PlanContext *context
                 return AM_OK;
             }
             if (status != AM_ERROR_INFEASIBLE) return am_pass_error(status, &own, error);
-            int32_t rank = 4 * !names_single_axis(set, &mesh) + 2 * (devices % width == 0) +
-                           (model > 1 && (model < width || width == 2));
+            int32_t rank = 8 * has_numbers(set, &mesh) + 4 * !names_single_axis(set, &mesh) +
+                           2 * (devices % width == 0) + (model > 1 && (model < width || width == 2));
             if (rank < shown) continue;
             shown = rank;
             *on = mesh;

@@ -19,6 +19,11 @@ from program import MODELS, automap
 MODEL = MODELS / "gpt2_tiny" / "model.hlo.pb"
 QUERY = "['layers'][{}]['attention']['query']['kernel']"
 
+ODD_MODEL = """source,model,layers,hidden,heads,vocab,sequence,device,devices,per_server,network_gbit_per_device,\
+global_batch,data,tensor,pipeline
+x,gpt,2,24,3,96,8,A100,8,8,100,24,8,1,1
+"""
+
 # Hints; the same as options, or None; a check of the plan's stages and parameters.
 KEPT = [
     ({"micro_batches": 4, "hints": [{"scope": "layers/0", "stage": 0, "replicate": 2},
@@ -206,16 +211,34 @@ def check_many_devices(folder):
 
 
 def check_few_evaluations(folder):
-    """A few evaluations suffice for stages of pinned numbers of devices, here 6 and 2 of 8. Where they do not, the
-    message says so."""
+    """A few evaluations suffice for stages of pinned numbers of devices, here 6 and 2 or 5 and 3 of 8. Where they do
+    not, the message says so."""
     plan = folder / "few.plan.json"
-    command = ("search", MODEL, "--cluster", "nominal:8", "-o", plan, "--pin", "layers/0=replicate(3)", "--evaluations")
-    for evaluations in ("8", "30"):
-        done = automap(*command, evaluations)
-        assert done.returncode == 0, (evaluations, done.stderr)
-        assert len(devices_of(json.loads(plan.read_text()), 0)) % 3 == 0, plan.read_text()
-    done = automap(*command, "2")
+    command = ("search", MODEL, "--cluster", "nominal:8", "-o", plan)
+    for number in (3, 5):
+        for evaluations in ("8", "30"):
+            done = automap(*command, "--pin", f"layers/0=replicate({number})", "--evaluations", evaluations)
+            assert done.returncode == 0, (evaluations, done.stderr)
+            assert len(devices_of(json.loads(plan.read_text()), 0)) % number == 0, plan.read_text()
+    done = automap(*command, "--pin", "layers/0=replicate(3)", "--evaluations", "2")
     assert done.returncode == 4 and "was priced within the limit (expected more --evaluations" in done.stderr, (
+        done.stderr)
+
+
+def check_odd_splits(folder):
+    """Three heads split over 3 of 8 devices, in a stage of 3 or 6. Five devices are refused with the mesh that has
+    them."""
+    plan, table, model = folder / "odd.plan.json", folder / "odd.csv", folder / "odd.hlo.pb"
+    table.write_text(ODD_MODEL)
+    done = automap("published", table, "--row", "2", "--write-module", model)
+    assert done.returncode == 0, done.stderr
+    command = ("search", model, "--cluster", "nominal:8", "-o", plan, "--evaluations", "30", "--pin")
+    done = automap(*command, "layers/1=split(3)")
+    assert done.returncode == 0, done.stderr
+    stages = [[axis["size"] for axis in stage["mesh"]] for stage in json.loads(plan.read_text())["stages"]]
+    assert any(3 in sizes for sizes in stages), stages
+    done = automap(*command, "layers/1=split(5)")
+    assert done.returncode == 4 and 'on data=1,model=5: pin "layers/1=split(5)": no linkage group' in done.stderr, (
         done.stderr)
 
 
@@ -329,6 +352,7 @@ def main():
         check_odd_servers(pathlib.Path(folder))
         check_many_devices(pathlib.Path(folder))
         check_few_evaluations(pathlib.Path(folder))
+        check_odd_splits(pathlib.Path(folder))
         hints.write_text(json.dumps({"micro_batches": 4, "hints": [{"scope": "layers/1", "stage": 1}]}))
         implied = json.loads(hints.read_text())
         for written, options, code, reason in [(implied, *row) for row in OPTIONS] + DEGREES:
