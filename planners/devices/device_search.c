@@ -4,7 +4,8 @@
  * exclude it is tried with few evaluations, and searched as a whole if that comes near the best plan. Pins of
  * device types may leave no operator to other types, so their choice gets half of a limit of evaluations.
  * With explored prices and a limit of evaluations, up to half of them price the baselines of the other
- * choices, one evaluation each. So small limits have a front, too.
+ * choices, one evaluation each. So small limits have a front, too. Where another choice has faster baselines
+ * than all devices, it gets a fifth of a limit that would end before the trials.
  *
  *     time   a plan is better if its step is shorter, or as short on fewer devices
  *     cost   a plan is better if its step costs less: seconds times the price of its devices
@@ -29,7 +30,9 @@ enum { TRIAL = 48 /* evaluations */, BASELINES_ALONE = 1, MOST_SEARCHED = 12 /* 
 /* A step that is longer by this part is as short. */
 #define EQUAL 1e-3
 /* The part of a time limit for the first choice where others are explored by price, or named by pins. */
-#define FIRST_SHARE     0.4
+#define FIRST_SHARE 0.4
+/* The choice with the fastest baselines gets one of so many parts of a limit of evaluations. */
+#define FAVOURITE_PART  5
 #define SECONDS_IN_HOUR 3600.0
 
 typedef struct DeviceSearch {
@@ -41,6 +44,7 @@ typedef struct DeviceSearch {
     const SearchRequest *request; /* of the scope */
     DeviceChoices choices;
     int32_t best;        /* choice of the result */
+    int32_t favourite;   /* choice with faster baselines than the first one; 0: none */
     int64_t reserved;    /* evaluations that the first choice leaves to others */
     double *seconds;     /* [choice] the shortest step so far; INFINITY: no plan, NAN: it was not tried */
     double *bounds;      /* [choice] of its plans, 0: none, NAN: it is not known yet */
@@ -141,7 +145,7 @@ static bool is_first_cut(const DeviceSearch *self) {
     const SearchScope *scope = self->scope;
     if (!self->budget.has_cap) return false;
     if (search_spans_stages(scope)) return self->result->is_cut;
-    return scope->limits.evaluations <=
+    return scope->limits.evaluations - self->reserved <=
            search_evaluations_for(scope->searcher, plan_context_count(self->primary));
 }
 
@@ -185,6 +189,53 @@ static AmStatus find_bound(DeviceSearch *self, int32_t choice, const Cluster *pa
     if (!isnan(self->bounds[choice])) return AM_OK;
     TRY(plan_bound_quickly(&bound, self->primary, part, &space, error));
     self->bounds[choice] = bound.seconds > 0 ? bound.seconds : 0;
+    return AM_OK;
+}
+
+/* Finds the shortest step of the baselines of a choice, with shares of mixed devices; INFINITY: none fits. */
+static AmStatus price_baselines(double *seconds, DeviceSearch *self, int32_t choice, AmError *error) {
+    SearchScope scope = *self->scope;
+    SearchResult found = {0};
+    AmError refusal = {0};
+    Cluster *part;
+    scope.limits.evaluations = BASELINES_ALONE;
+    scope.limits.is_default = false;
+    scope.skip_bound = scope.finishes_later = true;
+    search_limit_seconds(&scope, &self->budget.stop);
+    TRY(make_part(&part, self, choice, error));
+    AmStatus status = search_choice(&found, self, choice, part, &scope, &refusal);
+    cluster_free(part);
+    budget_return(&self->budget, found.evaluations, false);
+    *seconds = status == AM_OK && found.plan ? found.plan->predicted_step_seconds : INFINITY;
+    if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;
+    return am_pass_error(status, &refusal, error);
+}
+
+/* Finds the choice with the fastest baselines, where a limit of evaluations may end before the trials. */
+static AmStatus find_favourite(DeviceSearch *self, AmError *error) {
+    enum { LEAST_PART = 8 /* evaluations */ };
+    double least = INFINITY;
+    bool is_wanted = self->budget.has_cap && self->scope->purpose == PURPOSE_RESULT &&
+                     !self->request->explores_prices && !has_pins(self) && !self->request->method.no_seeds &&
+                     self->scope->limits.evaluations >= FAVOURITE_PART * LEAST_PART;
+    for (int32_t k = 0; k < self->choices.count && is_wanted && has_budget(self); k++) {
+        double seconds;
+        TRY(price_baselines(&seconds, self, k, error));
+        if (seconds >= least) continue;
+        least = seconds;
+        self->favourite = k;
+    }
+    return AM_OK;
+}
+
+/* Reserves evaluations of the limit for other choices than the first one: half for the types that pins name,
+ * one for the baselines of each choice on a front, a part for the favourite. */
+static AmStatus reserve_evaluations(DeviceSearch *self, AmError *error) {
+    const int64_t all = self->scope->limits.evaluations, others = self->choices.count - 1;
+    if (has_pins(self)) self->reserved = all / 2;
+    else if (self->request->explores_prices) self->reserved = all / 2 < others ? all / 2 : others;
+    TRY(find_favourite(self, error));
+    if (self->favourite > 0) self->reserved = all / FAVOURITE_PART - self->budget.used;
     return AM_OK;
 }
 
@@ -325,18 +376,19 @@ AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *primary,
     bool has_others = self.choices.count > 1 && search_method_explores(scope->searcher);
     if (has_others && (scope->request->explores_prices || has_pins(&self)))
         first.limits.seconds *= FIRST_SHARE;
-    if (has_others) { /* the types that pins name get half of all; else the baselines of others one each */
-        int64_t half = scope->limits.evaluations / 2, others = self.choices.count - 1;
-        if (has_pins(&self)) self.reserved = half;
-        else if (scope->request->explores_prices) self.reserved = half < others ? half : others;
-    }
+    if (has_others) TRY(reserve_evaluations(&self, error));
     if (has_others || scope->ends_at_default) allow_default(&first, &self);
     AmStatus status = search_first(&self, &first, &refusal);
     bool is_cut = is_first_cut(&self);
     budget_return(&self.budget, result->evaluations, false);
     self.seconds[0] = status == AM_OK ? result->plan->predicted_step_seconds : INFINITY;
-    if (has_pins(&self)) self.reserved = 0;
+    if (has_pins(&self) || self.favourite > 0) self.reserved = 0;
     bool may_go_on = has_others && (status == AM_OK || status == AM_ERROR_INFEASIBLE);
+    bool has_favourite = self.favourite > 0 && is_cut && may_go_on && has_budget(&self);
+    if (has_favourite) {
+        TRY(try_choice(&self, self.favourite, 0, error));
+        if (result->plan) status = AM_OK;
+    }
     if (may_go_on && self.reserved > 0) {
         TRY(try_choices(&self, BASELINES_ALONE, error));
         if (result->plan) status = AM_OK;
@@ -356,7 +408,7 @@ AmStatus device_search(SearchResult *result, Arena *arena, PlanContext *primary,
     if (status != AM_OK && error) *error = refusal;
     if (status == AM_OK && scope->request->explores_prices) TRY(list_front(&self, error));
     if (status == AM_OK && has_others) TRY(bound_choices(&self, error));
-    if (status != AM_OK || !(tries_others || has_baselines)) return status;
+    if (status != AM_OK || !(tries_others || has_baselines || has_favourite)) return status;
     result->evaluations = result->plan->evaluations = self.budget.used;
     return AM_OK;
 }

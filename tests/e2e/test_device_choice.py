@@ -1,8 +1,8 @@
 # labels: cpu e2e
 # timeout: 120
-"""Choices of devices on mixed clusters: quotas hold; slow devices are left out where that is faster, and the plan
-trains as one device does; --objective cost is as cheap as the best of all numbers of devices, searched one by one with
-quotas; the front has no plan that another one beats; mistakes are refused.
+"""Choices of devices on mixed clusters: quotas hold; slow devices are left out where that is faster, also with a small
+limit of evaluations, and the plan trains as one device does; --objective cost is as cheap as the best of all numbers of
+devices, searched one by one with quotas; the front has no plan that another one beats; mistakes are refused.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_device_choice.py`.
 """
@@ -14,6 +14,8 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "launch"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+import device_orders
 from clusters import TYPES, write_cluster
 from program import MODELS, automap, module, need_program
 
@@ -80,6 +82,18 @@ def check_cost(work):
     assert [row["chosen"] for row in fixed["pareto"]] == [True], fixed["pareto"]
 
 
+def check_small_limit(work):
+    """A limit that ends before the trials of fewer devices has plans of the choice with the fastest baselines."""
+    cluster, plan = str(work / "three.json"), work / "plan.json"
+    device_orders.write_cluster(cluster, [("A100", 2), ("V100", 2), ("T4", 2)])
+    fast, _ = search("vgg_tiny", cluster, plan, "--quota", "V100=0", "--quota", "T4=0", "--evaluations", 12)
+    for limit in (60, 100):
+        found, devices = search("vgg_tiny", cluster, plan, "--evaluations", limit)
+        assert found["evaluations"] <= limit, found["evaluations"]
+        assert found["step_seconds"] <= 1.001 * fast["step_seconds"], (
+            f"{limit}: {found['step_seconds']} on {devices}, A100 alone {fast['step_seconds']}")
+
+
 def check_mistakes(work):
     cluster, plan = write(work / "none.json"), work / "plan.json"
     for text, options in (("no price of V100", ("--objective", "cost")), ("expected TYPE=N", ("--quota", "V100")),
@@ -96,7 +110,7 @@ def check_mistakes(work):
 def main():
     need_program()
     with tempfile.TemporaryDirectory() as directory:
-        for check in (check_slow_devices, check_cost, check_mistakes):
+        for check in (check_slow_devices, check_cost, check_small_limit, check_mistakes):
             check(pathlib.Path(directory))
             print(f"{check.__name__}: ok", flush=True)
 
