@@ -19,6 +19,8 @@
 /* The largest number of a module's instructions for which a small round has one-stage plans, whose estimates
  * then take some milliseconds. */
 #define BEGINS_WITH_ONE_STAGE 2000
+/* Evaluations of its one-stage plans on mixed devices, in place of SEARCH_FIRST_STAGE_PLANS. */
+#define MIXED_STAGE_PLANS 72
 
 /* ---- one round ---- */
 
@@ -213,6 +215,12 @@ static bool begins_with_one_stage(const SearchContext *search) {
            search_method_explores(search->scope->searcher);
 }
 
+/* Returns whether the best plan so far has one stage on mixed devices, whose shares take further plans. */
+static bool leads_with_one_stage(const SearchContext *search) {
+    const Plan *best = search->result->plan;
+    return cluster_is_mixed(search->cluster) && best && best->stage_count == 1;
+}
+
 /* Returns whether the policy has the rest of the first round, with the number of stages as its choice. */
 static bool continues_by_policy(const SearchContext *search) {
     bool chooses = search->scope->searcher == SEARCHER_DQN && !search->request->method.no_stage_choice;
@@ -227,9 +235,10 @@ static AmStatus run_phases(Phases *self, AmError *error) {
     int64_t before = 0; /* evaluations up to the end of the last round */
     self->policy_continues = is_quick && continues_by_policy(search);
     for (int32_t k = is_quick ? 0 : SMALL_PHASES; k < MOST_PHASES; k++) {
-        const Phase phase = phase_at(self, k);
+        Phase phase = phase_at(self, k);
         bool is_done = self->policy_continues || !begins_with_one_stage(search);
         if (phase.kind == PHASE_ONE_STAGE && is_done) continue;
+        if (phase.kind == PHASE_ONE_STAGE && leads_with_one_stage(search)) phase.size = MIXED_STAGE_PLANS;
         if (phase.kind == PHASE_RESTARTS)
             TRY(search_add_restarts(search->result, search, phase.size,
                                     search->scope->seed + (uint64_t)phase.number * SEARCH_SEED_STEP, error));

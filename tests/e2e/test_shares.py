@@ -120,7 +120,7 @@ def check_small_budget(work):
 
 def check_small_budget_of_auto(work):
     """A search of all spaces is not slower than one of one stage, nor than a baseline near the fastest, for few
-    evaluations. GPT-2 tiny needs 200: with 100, the search of one stage alone finds a plan that is 4.7 % faster."""
+    evaluations."""
     cluster, plan = write_cluster(work / "few_auto.json", [("V100", 2), ("T4", 2)], slower=2000, rate=6.2e9,
                                   latency=2.5e-5), work / "plan.json"
     given = work / "given.json"
@@ -138,7 +138,7 @@ def check_small_budget_of_auto(work):
         before = found["step_seconds"]
     assert before <= baseline, f"{before}, zero1 {baseline}"
     slow = write_cluster(work / "slow_auto.json", [("V100", 2), ("T4", 2)], slower=1000)
-    for name, on, limit in (("vgg_tiny", slow, 60), ("gpt2_tiny", slow, 200), ("moe_tiny", "A", 60)):
+    for name, on, limit in (("vgg_tiny", slow, 60), ("gpt2_tiny", slow, 100), ("moe_tiny", "A", 60)):
         found, _ = search(name, on, plan, "--evaluations", limit)
         one_stage = search(name, on, work / "one.json", "--space", "single_stage", "--evaluations", limit)[0]
         assert found["step_seconds"] <= 1.01 * one_stage["step_seconds"], (
