@@ -31,7 +31,7 @@ static const char *const zero_shots[POLICY_KINDS] = {"zero-shot, trained", "zero
 
 typedef enum Start { BARE, AS_PRODUCT /* screening, baselines and polish */ } Start;
 /* Of searches over any number of stages. */
-typedef enum Stages { ONE_STAGE, BY_POLICY, BY_TABLES } Stages;
+typedef enum Stages { ONE_STAGE, BY_POLICY, BY_TABLES, CHANGED_BY_POLICY } Stages;
 
 static const struct {
     const char *name;
@@ -52,6 +52,7 @@ static const struct {
                    {"stages by the tables, bare", SEARCHER_DQN, TRAINED, BARE, BY_TABLES},
                    {"stages by the policy", SEARCHER_DQN, TRAINED, AS_PRODUCT, BY_POLICY},
                    {"stages by the tables", SEARCHER_DQN, TRAINED, AS_PRODUCT, BY_TABLES},
+                   {"stages and changes by the policy", SEARCHER_DQN, TRAINED, AS_PRODUCT, CHANGED_BY_POLICY},
                    {"auto, any stages", SEARCHER_AUTO, TRAINED, AS_PRODUCT, BY_TABLES}};
 
 typedef struct BenchBudget {
@@ -141,6 +142,7 @@ static void run_problem(void *user, const GeneratedProblem *given, uint64_t prob
             request.method.no_seeds = is_bare;
             request.method.no_polish = request.space.no_overrides = is_bare || !has_stages;
             request.method.no_stage_choice = contestants[c].stages == BY_TABLES;
+            request.method.changes_stages = contestants[c].stages == CHANGED_BY_POLICY;
             request.space.mesh = has_stages ? NULL : mesh;
             scope.kind = has_stages ? SPACE_AUTO : SPACE_SINGLE_STAGE;
             scope.micro_batches = !has_stages;

@@ -40,9 +40,8 @@ AmStatus pipeline_move_cuts(PipelineCandidates *self, int64_t last, AmError *err
     return AM_OK;
 }
 
-/* Raises the recomputation of the stages that lack memory; false where none can. */
-static bool recompute_more(const PipelineCandidates *self, const PipelineCandidate *candidate,
-                           PipelineLayout *pipeline) {
+bool pipeline_recomputes_more(PipelineLayout *pipeline, const PipelineCandidates *self,
+                              const PipelineCandidate *candidate) {
     bool is_changed = false;
     *pipeline = candidate->pipeline;
     pipeline->origin = PLAN_ORIGIN_IMPROVEMENT;
@@ -79,7 +78,8 @@ AmStatus pipeline_recompute_more(PipelineCandidates *self, int64_t last, AmError
            (candidate = fastest_unfit(self))) {
         PipelineLayout pipeline;
         candidate->is_eased = true;
-        if (!recompute_more(self, candidate, &pipeline) || pipeline_was_priced(self, &pipeline)) continue;
+        if (!pipeline_recomputes_more(&pipeline, self, candidate) || pipeline_was_priced(self, &pipeline))
+            continue;
         TRY(pipeline_price_layouts(self, &pipeline, 1, error));
     }
     return AM_OK;
@@ -97,12 +97,10 @@ static PipelineCandidate *best_varied(const PipelineCandidates *self, bool is_va
     return best;
 }
 
-/* Adds the pipeline under the other schedules to `candidates`, which has room for two. */
-static void add_schedules(PipelineCandidate *candidates, int32_t *count, const PipelineCandidates *self,
-                          PipelineCandidate *from) {
+void pipeline_list_schedules(PipelineCandidate *candidates, int32_t *count, const PipelineCandidates *self,
+                             const PipelineCandidate *from) {
     const uint32_t schedules = search_schedules(self->plans.request);
     bool alternates = from->plan && from->fit.fits && from->schedule == SCHEDULE_1F1B;
-    from->is_varied = true;
     if (!alternates || from->pipeline.stage_count == 1 || from->pipeline.micro_batches == 1) return;
     PipelineCandidate changed = {.pipeline = from->pipeline,
                                  .origin = PLAN_ORIGIN_IMPROVEMENT,
@@ -124,7 +122,8 @@ AmStatus pipeline_price_schedules(PipelineCandidates *self, int32_t most, double
     for (int32_t taken = 0; taken < most && (from = best_varied(self, false)); taken++) {
         if (!best) best = from;
         if (best->fit.fits && !(from->seconds <= near * best->seconds)) break;
-        add_schedules(candidates, &count, self, from);
+        pipeline_list_schedules(candidates, &count, self, from);
+        from->is_varied = true;
     }
     return pipeline_price_all(self, candidates, count, error);
 }
@@ -148,7 +147,8 @@ AmStatus pipeline_price_orders(PipelineCandidates *self, double near, AmError *e
     for (int32_t k = 0; k <= orders && orders > 0; k++) {
         PipelineCandidate *from = best_of_order(self, k < orders ? self->orders.models[k] : NULL);
         if (from && self->best && from->seconds <= near * self->best->seconds)
-            add_schedules(candidates, &count, self, from);
+            pipeline_list_schedules(candidates, &count, self, from);
+        from->is_varied = true;
     }
     return pipeline_price_all(self, candidates, count, error);
 }

@@ -10,6 +10,15 @@ AmStatus pipeline_move_cuts(PipelineCandidates *self, int64_t last, AmError *err
 /* Repeats the pipelines that do not fit, and would be the best, with more recomputation on the stages that
  * lack memory; up to `last` simulations. */
 AmStatus pipeline_recompute_more(PipelineCandidates *self, int64_t last, AmError *error);
+/* Raises the recomputation of a simulated pipeline's stages that lack memory. Returns false where none can.
+ */
+bool pipeline_recomputes_more(PipelineLayout *pipeline, const PipelineCandidates *self,
+                              const PipelineCandidate *candidate);
+enum { PIPELINE_SCHEDULES = 2 };
+/* Adds a simulated pipeline under the other schedules to `candidates`, which has room for PIPELINE_SCHEDULES:
+ * none where it does not fit or takes no schedule but its own. */
+void pipeline_list_schedules(PipelineCandidate *candidates, int32_t *count, const PipelineCandidates *self,
+                             const PipelineCandidate *from);
 /* Tries the `most` best pipelines under the schedules that few modules and stages gain by, as far as they
  * take at most `near` times as long as the best that was tried so. */
 AmStatus pipeline_price_schedules(PipelineCandidates *self, int32_t most, double near, AmError *error);

@@ -8,6 +8,10 @@
 
 typedef struct PipelinePolicy PipelinePolicy;
 
+/* Returns whether the policy continues from the pipelines of the tables, so that the search changes none of
+ * them, and simulates no plan that the policy has itself. */
+bool pipeline_policy_chooses(const PipelineCandidates *candidates);
+
 /* Lists the choices: none where pins or a target restrict the plans of stages. `candidates` must outlive the
  * policy. */
 AmStatus pipeline_policy_open(PipelinePolicy **policy, PipelineCandidates *candidates, AmError *error);

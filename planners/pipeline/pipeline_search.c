@@ -16,6 +16,7 @@
 #include "planners/pipeline/pipeline_even.h"
 #include "planners/pipeline/pipeline_improve.h"
 #include "planners/pipeline/pipeline_one_stage.h"
+#include "planners/pipeline/pipeline_policy.h"
 #include "planners/pipeline/stage_model.h"
 #include "planners/problem/mesh_pins.h"
 #include "planners/problem/placement.h"
@@ -201,6 +202,16 @@ static AmStatus price_even(PipelineCandidates *self, const Found *found, int64_t
     return pipeline_price_all(self, candidates, *count, error);
 }
 
+/* Drops the plans of one stage and one micro-batch, which the policy has itself. */
+static void drop_one_stage(Found *found) {
+    int32_t count = 0;
+    for (int32_t k = 0; k < found->count; k++) {
+        const PipelineLayout *pipeline = &found->pipelines[k];
+        if (pipeline->stage_count > 1 || pipeline->micro_batches > 1) found->pipelines[count++] = *pipeline;
+    }
+    found->count = count;
+}
+
 /* Simulates the best pipelines by tables of these numbers of micro-batches. */
 static AmStatus price_numbers(PipelineCandidates *self, const int32_t *numbers, int32_t count,
                               bool has_few_iterations, AmError *error) {
@@ -242,6 +253,7 @@ static AmStatus price_numbers(PipelineCandidates *self, const int32_t *numbers, 
     int32_t even_count = 0;
     if (scope->searcher != SEARCHER_AGENT) TRY(price_even(self, &found, most / 3, &even_count, error));
     if (found.count > most - even_count) found.count = (int32_t)most - even_count;
+    if (pipeline_policy_chooses(self)) drop_one_stage(&found);
     return pipeline_price_layouts(self, found.pipelines, found.count, error);
 }
 
@@ -322,6 +334,7 @@ static AmStatus search_pipelines(PipelineCandidates *self, AmError *error) {
     }
     TRY(price_nearest(self, error));
     TRY(pipeline_recompute_more(self, self->most_candidates, error));
+    if (pipeline_policy_chooses(self)) return AM_OK;
     TRY(pipeline_move_cuts(self, self->most_candidates, error));
     TRY(pipeline_one_stage_price(self, error));
     int64_t last = self->priced_count + self->most_changes;

@@ -118,6 +118,7 @@ typedef struct MethodRequest {
     bool no_polish;
     bool no_learning;     /* the policy of --searcher dqn does not learn; for benchmarks */
     bool no_stage_choice; /* it has plans of one stage alone; for benchmarks */
+    bool changes_stages;  /* it changes cuts, recomputation and schedule of its pipelines; for benchmarks */
 } MethodRequest;
 
 /* Stacked parameters of layers (ir/layers/layers.h). */

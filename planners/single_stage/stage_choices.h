@@ -14,7 +14,7 @@
 
 #include "planners/problem/problem.h"
 
-enum { STAGE_CHOICES_MOST = 32, STAGE_CHOICES_MESHES = 8 };
+enum { STAGE_CHOICES_MOST = 96, STAGE_CHOICES_MESHES = 8 };
 
 /* A choice that was simulated as the tables have it. */
 typedef struct StageOpening {

@@ -1,6 +1,7 @@
 /* The number of stages as a decision of the policy: pipelines with given prices, and those of a search. */
 #include <unistd.h>
 
+#include "planners/pipeline/pipeline_search.h"
 #include "planners/plan_search.h"
 #include "planners/single_stage/assignment_problems.h"
 #include "planners/single_stage/stage_choices.h"
@@ -186,29 +187,40 @@ static void test_learnt_inside_stages(void **state) {
     plan_context_free(context);
 }
 
-/* Over slow links a search of all spaces has pipelines of the policy, which are faster than those of the
- * tables. */
+/* Over slow links the first round of a search has pipelines of the policy. It simulates none before the
+ * policy chooses. Those of the baselines are choices, too: the round has no other baselines. */
 static void test_search_has_stages(void **state) {
     (void)state;
     enum { EVALUATIONS = 30 };
     Arena arena = {0};
-    AmError error = {0};
+    AmError error = {0}, refusal = {0};
     SearchResult result;
     const SearchRequest request = {.constraints.memory_fraction = 0.9,
                                    .method = {.no_seeds = true, .no_polish = true}};
     const SearchScope scope = {.request = &request,
                                .kind = SPACE_AUTO,
                                .searcher = SEARCHER_DQN,
-                               .skip_bound = true,
+                               .purpose = PURPOSE_STAGES,
                                .limits.evaluations = EVALUATIONS};
     Cluster *cluster = make_slow(&arena);
     PlanContext *context = make_layers();
-    if (plan_search(&result, &arena, context, cluster, &scope, &error) != AM_OK) fail_msg("%s", error.text);
+    if (pipeline_search(&result, &arena, context, cluster, &scope, &refusal) != AM_OK)
+        fail_msg("%s", refusal.text);
     const Plan *plan = result.pool.of[PLAN_ORIGIN_POLICY].plan;
     const Plan *of_tables = result.pool.of[PLAN_ORIGIN_STAGES].plan;
     assert_non_null(plan);
     assert_true(plan->stage_count > 1);
     assert_true(!of_tables || plan->predicted_step_seconds < of_tables->predicted_step_seconds);
+    assert_null(result.pool.of[PLAN_ORIGIN_IMPROVEMENT].plan);
+    if (plan_search(&result, &arena, context, cluster,
+                    &(SearchScope){.request = &request,
+                                   .kind = SPACE_AUTO,
+                                   .searcher = SEARCHER_DQN,
+                                   .skip_bound = true,
+                                   .limits.evaluations = EVALUATIONS},
+                    &error) != AM_OK)
+        fail_msg("%s", error.text);
+    assert_int_equal(result.plan->origin, PLAN_ORIGIN_POLICY);
     assert_true(result.evaluations <= EVALUATIONS);
     plan_context_free(context);
     cluster_free(cluster);
