@@ -3,9 +3,9 @@
 """Plans with replicas: stages that each run the whole model on a part of the batch, with meshes of their own.
 
 Losses are those of one device, and the predicted peaks are those measured: with SGD and with Adam, for equal and
-unequal parts, two and three replicas, different tensor degrees, a loop over time, micro-batches, dropout, and bf16.
-`explain` names the replicas, exports and searches refuse them, and modules that combine the batch are refused. So are
-bad entries.
+unequal parts, two and three replicas, different tensor degrees, ZeRO, optimizer state in the hosts, a loop over time,
+micro-batches, dropout, and bf16. `explain` names the replicas, exports and searches refuse them, and modules that
+combine the batch are refused. So are bad entries.
 
 Run as `AUTOMAP=build/automap python3 tests/e2e/test_replicas.py`.
 """
@@ -24,6 +24,7 @@ SMALL = ["adamw_tiny", "dropout_tiny", "gpt2_tiny", "gpt2_bf16_tiny", "lstm_tiny
 MORE = ["adafactor_tiny", "bert_tiny", "fused_tiny", "lion_tiny", "llama_tiny", "t5_tiny", "unet_tiny", "vgg_tiny",
         "vit_tiny"]
 # parts, (data, model) of each replica, micro-batches
+STORED = [([1, 3], [(2, 1), (4, 1)], 1), ([1, 1], [(4, 1), (2, 1)], 2)]
 LAYOUTS = [([1, 1], [(1, 1), (1, 2)], 1), ([3, 1], [(1, 2), (1, 1)], 1), ([1, 1], [(2, 1), (1, 2)], 2),
            ([1, 1, 2], [(1, 1), (1, 1), (1, 2)], 1)]
 COMBINES, REFUSED, BAD = "resnet_tiny", 4, 3
@@ -74,9 +75,17 @@ def run(name, plan):
     return [line["loss"] for line in lines if "loss" in line], peaks
 
 
-def check_losses(name, work, layouts):
+def stored(name, work, baseline, offloads):
+    """A one-stage plan with shards in the storage of an axis data, and optimizer state in the host's memory."""
+    plan = work / f"{name}.{baseline}.json"
+    succeed("search", module(name), "--cluster", "nominal:8", "--space", "single_stage", "--mesh", "data=8,model=1",
+            "--searcher", "baseline", "--baseline", baseline, "-o", plan, "--quiet")
+    found = json.loads(plan.read_text())
+    return found | {"stages": [stage | {"offloads_optimizer": offloads} for stage in found["stages"]]}
+
+
+def check_losses(name, given, work, layouts):
     expected = json.loads((MODELS / name / "losses.json").read_text())["losses"][:STEPS]
-    given = one_stage(name, work)
     for layout in layouts:
         found, peaks = run(name, write(work, with_replicas(given, layout)))
         assert len(found) == STEPS, f"{name} {layout}: {len(found)} losses"
@@ -121,7 +130,13 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
         for k, name in enumerate(SMALL + (MORE if FULL else [])):
-            check_losses(name, work, LAYOUTS if FULL else [LAYOUTS[k % len(LAYOUTS)], draw.choice(LAYOUTS)])
+            layouts = LAYOUTS if FULL else [LAYOUTS[k % len(LAYOUTS)], draw.choice(LAYOUTS)]
+            check_losses(name, one_stage(name, work), work, layouts)
+        for baseline, offloads in (("zero1", True), ("zero3", False)):
+            check_losses("adamw_tiny", stored("adamw_tiny", work, baseline, offloads), work, STORED)
+            text = succeed("simulate", work / "replicas.json", module("adamw_tiny"), "--json")
+            kinds = json.loads(text)["collectives"]
+            assert ("host_load" in kinds) == offloads and "all_gather" in kinds, f"{baseline}: {kinds}"
         check_refusals(work)
 
 
