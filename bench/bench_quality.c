@@ -355,14 +355,14 @@ static void print_difference(const Results *results, int32_t one, int32_t other,
         losses += difference[n] > 1e-9;
     }
     double mean = mean_of(difference, from, to, &half);
-    printf("%s - %s: %.3f%% +- %.3f%%; better %d times, worse %d times\n", contestants[one].name,
-           contestants[other].name, 100 * mean, 100 * half, wins, losses);
+    printf("| %s - %s | %.3f %% | %.3f %% | %d | %d |\n", contestants[one].name, contestants[other].name,
+           100 * mean, 100 * half, wins, losses);
 }
 
-static void print_rows(const Bench *bench, const Results *results, const char *kind, int32_t from,
-                       int32_t to) {
-    printf("\n%s: %d problems, %d evaluations\n", kind, to - from, BUDGET);
-    printf("%-34s %9s %9s %9s %9s %10s\n", "searcher", "mean gap", "+-95 %", "median", "optimal", "seconds");
+/* Markdown tables of the problems [from, to), all of one kind. */
+static void print_tables(const Results *results, const char *kind, int32_t from, int32_t to) {
+    printf("%s: %d problems, %d evaluations\n\n", kind, to - from, BUDGET);
+    printf("| searcher | mean gap | +- | median | optimal | seconds |\n|---|---|---|---|---|---|\n");
     for (int32_t c = 0; c < CONTESTANTS; c++) {
         double half, sorted[MOST_INSTANCES];
         double mean = mean_of(results->gap[c], from, to, &half);
@@ -372,8 +372,8 @@ static void print_rows(const Bench *bench, const Results *results, const char *k
             optimal += sorted[n] < 1e-9;
         }
         qsort(sorted, (size_t)count, sizeof *sorted, compare_doubles);
-        printf("%-34s %8.3f%% %8.3f%% %8.3f%% %9d %10.2g\n", contestants[c].name, 100 * mean, 100 * half,
-               100 * sorted[count / 2], optimal, results->clock[c]);
+        printf("| %s | %.3f %% | %.3f %% | %.3f %% | %d | %.2g |\n", contestants[c].name, 100 * mean,
+               100 * half, 100 * sorted[count / 2], optimal, results->clock[c]);
     }
     double gap[2], half;
     gap[0] = mean_of(results->gap[BY_RESTARTS], from, to, &half);
@@ -387,16 +387,18 @@ static void print_rows(const Bench *bench, const Results *results, const char *k
     }
     double mean = mean_of(difference, from, to, &half);
     double polished = mean_of(results->gap[BY_DQN_POLISHED], from, to, &difference[0]);
-    printf("dqn - a third of %s: %.3f%% +- %.3f%%; dqn is better %d times, worse %d times\n",
+    printf("\n| paired difference | mean | +- | better | worse |\n|---|---|---|---|---|\n");
+    printf("| dqn - a third of %s (better and worse than all of it) | %.3f %% | %.3f %% | %d | %d |\n",
            contestants[better].name, 100 * mean, 100 * half, wins, losses);
     print_difference(results, BY_DQN, BY_UNTRAINED, from, to);
     print_difference(results, BY_HELD_OUT, BY_UNTRAINED, from, to);
     print_difference(results, BY_DQN, BY_RANKS, from, to);
-    printf("%s: dqn at most a third of the better\t%.3f%%\t%.3f%%\t%s\n", kind,
+    printf("\n| limit | here | at most | met |\n|---|---|---|---|\n");
+    printf("| dqn at most a third of the better | %.3f %% | %.3f %% | %s |\n",
            100 * mean_of(results->gap[BY_DQN], from, to, &difference[0]),
            100 * gap[better == BY_ANNEALING] / 3, mean + half <= 0 ? "ok" : "no");
-    printf("%s: dqn with polish\t%.3f%%\t0.5%%\t%s\n", kind, 100 * polished, polished <= 0.005 ? "ok" : "no");
-    (void)bench;
+    printf("| dqn with polish | %.3f %% | 0.5 %% | %s |\n\n", 100 * polished,
+           polished <= 0.005 ? "ok" : "no");
 }
 
 static void write_curves(Curve curves[2][CONTESTANTS]) {
@@ -452,8 +454,8 @@ static void contest(Bench *bench) {
             decision_meter_free(&meter);
         }
     }
-    print_rows(bench, &results, "planted", 0, planted);
-    print_rows(bench, &results, "windows", planted, bench->count);
+    print_tables(&results, "planted", 0, planted);
+    print_tables(&results, "windows", planted, bench->count);
     write_curves(curves);
     free(networks.trained.values);
     for (int32_t k = 0; k <= MODELS; k++) free(networks.held_out[k].values);

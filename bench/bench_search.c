@@ -31,10 +31,11 @@ static const struct {
     double seconds;
 } paper_times[] = {{"vgg19", 30}, {"t5_paper_6", 1800}, {"t5_paper_24_3b", 3384}, {"t5_paper_24_11b", 5220}};
 
-static bool is_quick_model(const char *model) {
-    for (size_t i = 0; i < sizeof(quick_models) / sizeof(*quick_models); i++)
-        if (strcmp(model, quick_models[i]) == 0) return true;
-    return false;
+/* True if `model` is one of `count` names, or if there are no names. */
+static bool is_chosen(const char *model, const char *const *names, int count) {
+    for (int i = 0; i < count; i++)
+        if (strcmp(model, names[i]) == 0) return true;
+    return count == 0;
 }
 
 static double paper_seconds(const char *model, const char *cluster) {
@@ -110,11 +111,12 @@ static AmStatus search_model(const char *model, bool is_quick, AmError *error) {
 
 int main(int count, char **arguments) {
     bool is_quick = count > 1 && strcmp(arguments[1], "--quick") == 0;
-    const char *only = !is_quick && count > 1 ? arguments[1] : NULL;
+    const char *const *chosen = is_quick ? quick_models : (const char *const *)arguments + 1;
+    int chosen_count = is_quick ? (int)(sizeof(quick_models) / sizeof(*quick_models)) : count - 1;
     struct dirent **models;
     int model_count = zoo_list(&models);
-    if (count > 2 || model_count < 0) {
-        fprintf(stderr, "usage: bench_search [--quick | MODEL], in the source folder\n");
+    if (model_count < 0) {
+        fprintf(stderr, "usage: bench_search [--quick | MODEL...], in the source folder\n");
         return AM_ERROR_USAGE;
     }
     printf("%-16s %-7s %9s %9s %7s %8s %9s %10s %10s %-14s %8s\n", "model", "cluster", "import s", "search s",
@@ -122,7 +124,7 @@ int main(int count, char **arguments) {
     AmStatus status = AM_OK;
     for (int i = 0; i < model_count && status == AM_OK; i++) {
         const char *model = models[i]->d_name;
-        if ((is_quick && !is_quick_model(model)) || (only && strcmp(model, only) != 0)) continue;
+        if (!is_chosen(model, chosen, chosen_count)) continue;
         AmError error = {0};
         status = search_model(model, is_quick, &error);
         if (status != AM_OK) fprintf(stderr, "bench_search: %s: %s\n", model, error.text);

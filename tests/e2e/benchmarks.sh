@@ -46,4 +46,4 @@ table 2 "$AUTOMAP_PYTHON" bench/import_beside_jax.py --quick
 table 8 "$AUTOMAP_PYTHON" bench/pipelines.py
 table 13 "$AUTOMAP_PYTHON" bench/zoo_tables.py micro_batches
 table 0 "$AUTOMAP_PYTHON" bench/mixed_planners.py --automap "$AUTOMAP" --models mlp_tiny --clusters V100:1,P100:1
-table 4 "$AUTOMAP_PYTHON" bench/scan_beside_unrolled.py --quick --cluster nominal:4
+table 3 "$AUTOMAP_PYTHON" bench/layers.py --quick --cluster nominal:4 --model moe
