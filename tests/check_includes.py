@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Directions of includes, and the sizes of folders.
 
-The table has the top folders that a folder may include, besides itself. Inside a top folder every subfolder is a room:
-the rooms that include one another form no cycle. cli/ includes the public header, base/ and the tables of options
+The table has the top folders that a folder may include, besides itself. The subfolders of a top folder include one
+another without a cycle. cli/ includes the public header, base/ and the tables of options
 alone. A folder has at most 20 source files and a line in the map of
 docs/development.md. Every include names its folder, or a file beside it. Files of two folders have different base
 names, tests apart.

@@ -1,7 +1,7 @@
 /* JSON: jansson with errors that name the path in the file.
  *
- * A JsonReader wraps a parsed document; json_get_* read one key of an object
- * and fail with "FILE: $.devices[2].name: expected a string". `where` is the
+ * json_parse() reads a document; json_get_* read one key of an object and fail
+ * with "FILE: $.devices[2].name: expected a string". `where` is the
  * JSON path of `object`, as text ("$", "$.links.nvlink").
  */
 #ifndef BASE_FILES_JSON_H

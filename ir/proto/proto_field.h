@@ -29,7 +29,7 @@ static inline bool field_is_oneof(const ProtobufCFieldDescriptor *field) {
     return (field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF) != 0;
 }
 
-/* Returns a map is a repeated message NAMEEntry of a key and a value. */
+/* Returns whether a field is a map: a repeated message NAMEEntry of a key and a value. */
 static inline bool field_is_map(const ProtobufCFieldDescriptor *field) {
     if (!field_is_repeated(field) || field->type != PROTOBUF_C_TYPE_MESSAGE) return false;
     const ProtobufCMessageDescriptor *entry = field->descriptor;

@@ -73,7 +73,7 @@ static double estimate(const LiveBytes *live, const ProgramInstruction *instruct
     return OPERATIONS_PER_BYTE * made + (is_product ? product_operations(live, instruction) : 0);
 }
 
-/* Returns whether i gathers, cuts, iterations, views or casts stored weights alone, in few steps. */
+/* Returns whether i gathers, cuts, transposes, views or casts stored weights alone, in few steps. */
 static bool is_stored(const Program *program, const ProgramGraph *graph, int32_t i) {
     for (int32_t steps = 0; steps < MOST_STEPS; steps++) {
         const ProgramInstruction *instruction = &program->instructions[i];

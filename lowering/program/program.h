@@ -38,8 +38,8 @@ const char *program_collective_name(ProgramCollectiveKind kind); /* "all_reduce"
  *                   `other`; the result is global along `dimension`, the local
  *                   part along `other`.
  *   halo_exchange:  operand is the local part along `dimension`, result of member
- *                   k the elements range_start[k] .. + range_extent[k] of the global value
- *                   dimension. Ranges may overlap, be empty or leave elements out.
+ *                   k the elements range_start[k] .. + range_extent[k] of the global dimension.
+ *                   Ranges may overlap, be empty or leave elements out.
  *   host_load:      operands are parameters in the host's memory, results their
  *                   copies on the device (lowering/offload/offload.h).
  *   host_store:     the first half of the operands are copied to the second half,
@@ -52,8 +52,8 @@ typedef struct ProgramMovement {
     const int64_t *range_start, *range_extent; /* [group_count]; halo_exchange only */
 } ProgramMovement;
 
-/* Returns a piece of a halo_exchange: the elements of member `to`'s range within member `from`'s shard.
- * Returns their number; *start is the first of them in the global dimension, *part_start that of the shard.
+/* Finds the elements of member `to`'s range of a halo_exchange that lie in member `from`'s shard. Returns
+ * their number; *start is the first of them in the global dimension, *part_start that of the shard.
  */
 int64_t program_halo_piece(const ProgramMovement *movement, int32_t from, int32_t to, int64_t *start,
                            int64_t *part_start);

@@ -1,6 +1,6 @@
 /* The environment of the agent that cuts pipelines: legal actions, their values and the table of rests.
  *
- * fill_next() finds, for each (stages left, first unit, place), the nearest place from which a plan within
+ * make_next() finds, for each (stages left, first unit, place), the nearest place from which a plan within
  * the memory can be completed; an action that leads elsewhere is masked. Legal actions are narrowed to those
  * within `radius` of the balance of work. A rest is computed once, and kept by (stages left, unit, place).
  */

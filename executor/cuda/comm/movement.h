@@ -5,8 +5,8 @@
  * other rows; a fold reduces the same part of several arrays to a contiguous
  * one. A phase is a list of moves or of folds that one launch carries out, its
  * table uploaded beforehand, so that a phase can be recorded in a graph. The
- * kernels are those of collectives.cu, whose structures CudaMove and CudaMemberFold
- * are.
+ * kernels are in collectives.cu, and take the structures CudaMove and
+ * CudaMemberFold.
  */
 #ifndef EXECUTOR_CUDA_COMM_MOVEMENT_H
 #define EXECUTOR_CUDA_COMM_MOVEMENT_H
