@@ -31,8 +31,7 @@ static AmStatus read_settings(SimulationOptions *settings, Arena *arena, const A
         if (!has_factor || end == at || !(factor >= 1e-3 && factor <= 1e3) || (*end != ',' && *end != '\0'))
             return am_fail(
                 error, AM_ERROR_USAGE, "",
-                "%sslow %s: expected DEVICE=FACTOR,... with devices below %d and factors from 0.001 "
-                "to 1000",
+                "%sslow %s: expected DEVICE=FACTOR,... with devices below %d and factors from 0.001 to 1000",
                 options->dashes, text, cluster->device_count);
         if (slowdowns[device] != 0)
             return am_fail(error, AM_ERROR_USAGE, "", "%sslow %s: device %ld is named twice", options->dashes,

@@ -4,13 +4,11 @@ The planners are rebuilt by the options of `search`, so that cuts, memory and pr
 
     equal     data parallelism with equal shares on all devices
     HetPipe   virtual workers of one device of each server (Park et al. 2020): a stage is a server, its devices split
-    the
-              batch equally; cuts by the dynamic program. Synchronous, where HetPipe lets workers run ahead
+              the batch equally; cuts by the dynamic program. Synchronous, where HetPipe lets workers run ahead
     AMP       the best of uniform degrees (Li et al. 2022): every stage has the same data and tensor degree; cuts by the
               dynamic program, equal shares. The three best rows of `simulate --sweep` are refined so
     Metis     stages of different widths and degrees (Um et al. 2024), cuts by the dynamic program, servers in the order
-    of
-              the file, without overrides and without changes by simulation
+              of the file, without overrides and without changes by simulation
     Sailor    the best of all data degrees (Strati et al. 2025): every stage has the same one; its tensor degree and its
               type of device are free, within a server. Cuts and the order of the servers by the dynamic program
     search    automap search
@@ -78,12 +76,10 @@ def measure(arguments, name, servers):
         steps = {
             "equal": lambda: search(arguments, model, cluster, "--baseline", "data_parallel", "--even"),
             "HetPipe": lambda: search(arguments, model, cluster, "--space", "hybrid", "--stages", len(servers),
-                                      "--data", servers[0][1],
-                                      "--tensor", 1, "--even", "--no-overrides"),
+                                      "--data", servers[0][1], "--tensor", 1, "--even", "--no-overrides"),
             "AMP": lambda: find_amp(arguments, model, cluster),
             "Metis": lambda: search(arguments, model, cluster, "--space", "hybrid", "--keep-order", "--no-overrides",
-                                    "--no-polish",
-                                    "--no-seeds"),
+                                    "--no-polish", "--no-seeds"),
             "Sailor": lambda: find_sailor(arguments, model, cluster, servers),
             "search": lambda: search(arguments, model, cluster),
         }

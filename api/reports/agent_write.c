@@ -120,8 +120,7 @@ static void report_assignments(void *user, const AssignmentProgress *progress) {
     Text line = {0};
     text_append(&line,
                 "{\"format\":\"automap-search-training-1\",\"problems\":%lld,\"seconds\":%.6g,\"loss\":%.6g,"
-                "\"gain\":%.6g,\"error\":%.6g,"
-                "\"regret\":%.6g}",
+                "\"gain\":%.6g,\"error\":%.6g,\"regret\":%.6g}",
                 (long long)progress->problems, seconds, progress->loss, progress->gain, progress->error,
                 progress->regret);
     report_line(call, &line);

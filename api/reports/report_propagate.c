@@ -17,8 +17,7 @@ static AmStatus find_mesh(const ReportCall *call, Mesh *mesh, Arena *arena, cons
     if (!text)
         return am_fail(
             error, AM_ERROR_USAGE, "",
-            "expected --mesh data=2,model=4, or --keep-shardings to start from the shardings of the "
-            "module");
+            "expected --mesh data=2,model=4, or --keep-shardings to start from the shardings of the module");
     return mesh_parse(mesh, arena, text, error);
 }
 

@@ -118,10 +118,9 @@ void trace_append_device(Text *text, int32_t device, const char *name, uint32_t 
 
 AmStatus trace_begin(Trace *trace, const char *path, const char *source, AmError *error) {
     char head[128];
-    int length = snprintf(head, sizeof head,
-                          "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"source\":\"%s\"},"
-                          "\"traceEvents\":[\n",
-                          source);
+    int length =
+        snprintf(head, sizeof head,
+                 "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"source\":\"%s\"},\"traceEvents\":[\n", source);
     *trace = (Trace){0};
     TRY(file_writer_begin(&trace->writer, path, error));
     return file_writer_add(&trace->writer, head, (size_t)length, error);

@@ -195,10 +195,9 @@ AmStatus pipeline_clock_run(Arena *arena, const PipelineStage *stages, int32_t s
     }
     for (int32_t s = 0; s < self.stage_count; s++)
         if (self.stages[s].is_waiting)
-            TRY_OR_FAIL(am_fail(
-                error, AM_ERROR_INFEASIBLE, "",
-                "the stages wait for one another: under this schedule their transfers do not rendezvous "
-                "in one order"));
+            TRY_OR_FAIL(am_fail(error, AM_ERROR_INFEASIBLE, "",
+                                "the stages wait for one another: under this schedule their transfers do not "
+                                "rendezvous in one order"));
 fail:
     arena_release(arena, mark);
     return status;

@@ -63,11 +63,11 @@ AmStatus deadlock_check_mirror(ActorGraph *graph, AmError *error) {
             int32_t *own = &follows[follower->actor.worker];
             if (*own == 0) *own = led + 1;
             if (*own == led + 1 && (pass == 0 || follows[led] == 0)) continue;
-            status = am_fail(error, AM_ERROR_USAGE, "",
-                             "'%s' of worker %d follows '%s' of worker %d: a worker follows one other, which "
-                             "follows none",
-                             follower->actor.name, follower->actor.worker,
-                             graph->actors[follower->leader].actor.name, led);
+            status = am_fail(
+                error, AM_ERROR_USAGE, "",
+                "'%s' of worker %d follows '%s' of worker %d: a worker follows one other, which follows none",
+                follower->actor.name, follower->actor.worker, graph->actors[follower->leader].actor.name,
+                led);
         }
     }
     arena_release(&graph->arena, mark);

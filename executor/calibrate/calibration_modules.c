@@ -261,11 +261,10 @@ static void weights_gradient(Text *text, const char *operation, const int64_t *n
 }
 
 static void begin_with_computation(Text *text, const char *operation) {
-    text_append(
-        text,
-        "HloModule probe\n\nfold {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT r = f32[] "
-        "%s(a, b)\n}\n\n",
-        operation);
+    text_append(text,
+                "HloModule probe\n\nfold {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT r = "
+                "f32[] %s(a, b)\n}\n\n",
+                operation);
 }
 
 static void reduce_rows(Text *text, const char *operation, const int64_t *n) {

@@ -178,8 +178,7 @@ static void warn_of_data_flow(const IrRoles *roles, const IrPairing *pairing, Ir
     if (count > 0)
         am_warn(&canonical->warnings,
                 "the roles file pairs %d parameters otherwise than data flow does (parameter %d, %s: output "
-                "%d in "
-                "the file, output %d by %s)",
+                "%d in the file, output %d by %s)",
                 count, example->number, example->path, example->output, pairing->output_of[example->number],
                 pairing->paired_by[example->number]);
 }

@@ -316,10 +316,9 @@ AmStatus ir_mixed_precision(IrModule **mixed, IrPrecisionCounts *counts, const I
         for (int32_t n = 0; self.choice.is_rewritten[c] && n < canonical->computations[c].count; n++)
             has_product |= precision_is_product(&self.choice, canonical->computations[c].first + n);
     if (status == AM_OK && !has_product)
-        status =
-            am_fail(error, AM_ERROR_INPUT, read->source,
-                    "nothing to do for mixed precision (expected a product or convolution of f32 outside "
-                    "the optimizer)");
+        status = am_fail(error, AM_ERROR_INPUT, read->source,
+                         "nothing to do for mixed precision (expected a product or convolution of f32 "
+                         "outside the optimizer)");
     if (status == AM_OK) {
         self.made = ARENA_ARRAY(&self.arena, MadeIds, canonical->instruction_count + 1);
         status = self.made ? write_module(&self, mixed, read, error)

@@ -64,9 +64,7 @@ static void warn_of_unknown(AmWarnings *warnings, const char *source, Unknown *k
         while (at < *count && (known[at].type != found.type || known[at].number != found.number)) at++;
         if (at < *count || at == MOST_UNKNOWN) continue;
         known[(*count)++] = found;
-        am_warn(warnings,
-                "%s: the unknown field %u of %s is kept in binary, left out of "
-                "JSON and text",
+        am_warn(warnings, "%s: the unknown field %u of %s is kept in binary, left out of JSON and text",
                 source, (unsigned)found.number, found.type);
     }
 }

@@ -209,9 +209,9 @@ static AmStatus read_single_instruction(IrTextReader *reader) {
     reader->is_scheduled = true;
     TRY(ir_read_instruction(reader, !ir_at_shape(scanner)));
     if (ir_scan_peek(scanner)) {
-        return ir_scan_fail(scanner, scanner->at,
-                            "expected the end of the text after one instruction; a module begins with "
-                            "'HloModule NAME'");
+        return ir_scan_fail(
+            scanner, scanner->at,
+            "expected the end of the text after one instruction; a module begins with 'HloModule NAME'");
     }
     TRY(finish_body(reader, 0));
     return ir_reader_add_computation(reader, computation, name);

@@ -294,10 +294,10 @@ static AmStatus verify_source_target_pairs(const Verifier *verifier, const IrIns
         int64_t target = message->source_target_pairs[i]->target;
         bool is_pair = source >= 0 && target >= 0 && source < INT64_MAX / most && target < INT64_MAX / most;
         if (is_pair && add_use(&sources, source, most) && add_use(&targets, target, most)) continue;
-        status = verify_refuse(verifier, instruction,
-                               "its pair of source %lld and target %lld has one of them more than %lld times "
-                               "or below 0",
-                               (long long)source, (long long)target, (long long)most);
+        status = verify_refuse(
+            verifier, instruction,
+            "its pair of source %lld and target %lld has one of them more than %lld times or below 0",
+            (long long)source, (long long)target, (long long)most);
     }
     arena_release(arena, mark);
     return status;

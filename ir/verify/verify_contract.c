@@ -96,10 +96,10 @@ AmStatus verify_scaled_dot(const Verifier *verifier, const IrInstruction *instru
         for (int32_t d = 0; d < operand->rank; d++) {
             int64_t size = operand->dimensions[d], scales = scale->dimensions[d];
             if (scales == size || (scales > 0 && size % scales == 0)) continue;
-            return verify_refuse(verifier, instruction,
-                                 "operand %d has size %lld in dimension %d, which its %lld scales do not "
-                                 "divide",
-                                 k, (long long)size, d, (long long)scales);
+            return verify_refuse(
+                verifier, instruction,
+                "operand %d has size %lld in dimension %d, which its %lld scales do not divide", k,
+                (long long)size, d, (long long)scales);
         }
     }
     return verify_dot_of(verifier, instruction, instruction->message->dot_dimension_numbers);

@@ -135,10 +135,10 @@ AmStatus verify_stochastic_convert(const Verifier *verifier, const IrInstruction
 AmStatus verify_reduce_precision(const Verifier *verifier, const IrInstruction *instruction) {
     const IrAttributes *attributes = instruction->attributes;
     if (attributes->exponent_bits < 1 || attributes->mantissa_bits < 0) {
-        return verify_refuse(verifier, instruction,
-                             "it keeps %d bits of the exponent and %d of the mantissa, expected 1 or more "
-                             "and 0 or more",
-                             attributes->exponent_bits, attributes->mantissa_bits);
+        return verify_refuse(
+            verifier, instruction,
+            "it keeps %d bits of the exponent and %d of the mantissa, expected 1 or more and 0 or more",
+            attributes->exponent_bits, attributes->mantissa_bits);
     }
     return verify_alike(verifier, instruction);
 }

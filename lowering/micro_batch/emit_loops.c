@@ -637,10 +637,10 @@ static AmStatus emit_iterations(MicroBatchEmitter *self, int32_t level, AmError 
         if (instruction->shape.type != DTYPE_TUPLE || !micro_batch_is_written(rewrite, i)) continue;
         for (ResultKind kind = RESULT_SUM; kind < RESULT_KINDS; kind++)
             if (kind != RESULT_STACK && micro_batch_leaves_loop(rewrite, i, 0, level, kind))
-                return am_fail(error, AM_ERROR_INFEASIBLE, rewrite->module->source,
-                               "cannot be split exactly into %d micro-batches: the results of %s are of "
-                               "different kinds",
-                               rewrite->settings.micro_batches, instruction->name);
+                return am_fail(
+                    error, AM_ERROR_INFEASIBLE, rewrite->module->source,
+                    "cannot be split exactly into %d micro-batches: the results of %s are of different kinds",
+                    rewrite->settings.micro_batches, instruction->name);
     }
     emit_body(self, level, results);
     TRY(add_loop(self, &entry, &loop, error));

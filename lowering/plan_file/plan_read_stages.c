@@ -124,10 +124,10 @@ static AmStatus read_entry(const PlanReader *self, PlanEntry *entry, json_t *obj
     TRY(json_get_string(&kind, object, "kind", self->source, where, self->error));
     while (k < PLAN_ENTRY_KINDS && strcmp(kind, plan_entry_kind_name((PlanEntryKind)k)) != 0) k++;
     if (k == PLAN_ENTRY_KINDS)
-        return am_fail(self->error, AM_ERROR_INPUT, self->source,
-                       "%s.kind: expected \"compute\", \"weights\", \"gradients\" or \"optimizer\", found "
-                       "\"%.40s\"",
-                       where, kind);
+        return am_fail(
+            self->error, AM_ERROR_INPUT, self->source,
+            "%s.kind: expected \"compute\", \"weights\", \"gradients\" or \"optimizer\", found \"%.40s\"",
+            where, kind);
     *entry = (PlanEntry){.class_index = PLAN_ANY_CLASS, .kind = (PlanEntryKind)k};
     if (any && strcmp(any, "*") == 0 && k != PLAN_COMPUTE) return AM_OK;
     return read_class(self, &entry->class_index, json_object_get(object, "class"), where);

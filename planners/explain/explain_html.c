@@ -113,10 +113,10 @@ static void append_timeline(Text *text, const Explanation *self) {
     text_append_string(text, "<h2>Timeline</h2>\n<p>");
     for (int32_t work = 0; work < EXPLAINED_WORKS; work++)
         append_key(text, works[work].class, works[work].name);
-    text_append(text,
-                "</p>\n<div class=\"chart\"><svg height=\"%d\" role=\"img\" aria-label=\"timeline of the "
-                "stages\">\n",
-                bottom + 22);
+    text_append(
+        text,
+        "</p>\n<div class=\"chart\"><svg height=\"%d\" role=\"img\" aria-label=\"timeline of the stages\">\n",
+        bottom + 22);
     for (int32_t tick = 0; tick <= TICKS; tick++) {
         double x = 100.0 * tick / TICKS;
         text_append(

@@ -41,16 +41,16 @@ static json_t *stages_to_json(const Explanation *self) {
             json_object_set_new(memory, "host_bytes", json_integer((json_int_t)row->fullest.use.host_bytes));
         json_array_append_new(
             rows,
-            json_pack("{s:i, s:i, s:i, s:s, s:s, s:i, s:o, s:o, s:o, s:f, s:f, s:I, s:f, s:f, s:f, s:f, "
-                      "s:i, s:o}",
-                      "stage", s, "first_rank", row->first_rank, "devices", row->device_count, "device_names",
-                      row->devices, "mesh", row->mesh, "zero", row->zero_level, "weights",
-                      plan_string_to_json(row->weights), "first_op", plan_string_to_json(row->first_op),
-                      "last_op", plan_string_to_json(row->last_op), "flops_share", row->flops_share,
-                      "weight_share", row->weight_share, "weight_bytes", (json_int_t)row->weight_bytes,
-                      "compute_seconds", row->seconds.compute, "communication_seconds",
-                      row->seconds.communication, "hidden_seconds", row->seconds.hidden, "idle_seconds",
-                      row->seconds.idle, "fullest_rank", row->fullest.rank, "memory", memory));
+            json_pack(
+                "{s:i, s:i, s:i, s:s, s:s, s:i, s:o, s:o, s:o, s:f, s:f, s:I, s:f, s:f, s:f, s:f, s:i, s:o}",
+                "stage", s, "first_rank", row->first_rank, "devices", row->device_count, "device_names",
+                row->devices, "mesh", row->mesh, "zero", row->zero_level, "weights",
+                plan_string_to_json(row->weights), "first_op", plan_string_to_json(row->first_op), "last_op",
+                plan_string_to_json(row->last_op), "flops_share", row->flops_share, "weight_share",
+                row->weight_share, "weight_bytes", (json_int_t)row->weight_bytes, "compute_seconds",
+                row->seconds.compute, "communication_seconds", row->seconds.communication, "hidden_seconds",
+                row->seconds.hidden, "idle_seconds", row->seconds.idle, "fullest_rank", row->fullest.rank,
+                "memory", memory));
     }
     return rows;
 }

@@ -112,8 +112,7 @@ void explain_page_comparison(Text *text, const Explanation *explanation, const E
     if (json_object_size(baselines) == 0) text_append_string(text, "The plan file has no baselines. ");
     text_append_string(text,
                        "</p>\n<table class=\"compared\">\n<tr><th>plan</th><th class=\"number\">step</th>"
-                       "<th class=\"number\">relative</th>"
-                       "<th></th></tr>\n");
+                       "<th class=\"number\">relative</th><th></th></tr>\n");
     for (size_t k = 0; k < count; k++) {
         text_append_string(text, "<tr><td>");
         html_append(text, bars[k].name);

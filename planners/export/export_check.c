@@ -11,13 +11,13 @@
 AmStatus export_check_form(Target target, const PlanContext *primary, AmError *error) {
     if (target == TARGET_AUTOMAP) return AM_OK;
     if (primary->rewriting.undoes_recomputation)
-        return am_fail(error, AM_ERROR_INFEASIBLE, "",
-                       "the plan undoes the recomputation of the source (expected a plan of search "
-                       "--keep-remat)");
+        return am_fail(
+            error, AM_ERROR_INFEASIBLE, "",
+            "the plan undoes the recomputation of the source (expected a plan of search --keep-remat)");
     if (!primary->layer_map || target_row(target)->splits_layers) return AM_OK;
-    return am_fail(error, AM_ERROR_INFEASIBLE, "",
-                   "the plan splits the layers of stacked parameters (expected a plan of search --layers "
-                   "loop)");
+    return am_fail(
+        error, AM_ERROR_INFEASIBLE, "",
+        "the plan splits the layers of stacked parameters (expected a plan of search --layers loop)");
 }
 
 AmStatus export_check(Target target, const PlanContext *primary, const Plan *plan, AmError *error) {

@@ -34,11 +34,10 @@ static AmStatus find_stack(const TrainerReader *self, LayerPath *stack) {
         has_stack = true;
     }
     if (has_stack) return AM_OK;
-    return am_fail(
-        self->error, AM_ERROR_INFEASIBLE, plan_context_file(self->context),
-        "%s count layers, and no paths of weights do (as in layer[0], layer[1]); --format torch can "
-        "hold its stages",
-        self->row->form);
+    return am_fail(self->error, AM_ERROR_INFEASIBLE, plan_context_file(self->context),
+                   "%s count layers, and no paths of weights do (as in layer[0], layer[1]); --format torch "
+                   "can hold its stages",
+                   self->row->form);
 }
 
 /* Finds the part of each layer, and checks that weights outside layers are at an end. */
@@ -53,11 +52,10 @@ static AmStatus find_parts(TrainerReader *self, const LayerPath *stack, int32_t 
         LayerPath path = layer_path(parameter->path);
         if (path.number < 0 || !layer_path_is_same(stack, &path)) {
             if (part == 0 || part == last) continue;
-            return am_fail(
-                self->error, AM_ERROR_INFEASIBLE, "",
-                "%s places parameters outside layers on the first and the last stage, and the plan has %s on "
-                "stage %d",
-                self->row->trainer, parameter->path, part % self->plan->stage_count);
+            return am_fail(self->error, AM_ERROR_INFEASIBLE, "",
+                           "%s places parameters outside layers on the first and the last stage, and the "
+                           "plan has %s on stage %d",
+                           self->row->trainer, parameter->path, part % self->plan->stage_count);
         }
         if (path.number >= MOST_LAYERS)
             return am_fail(self->error, AM_ERROR_INFEASIBLE, "", "%s are for fewer than %d layers",

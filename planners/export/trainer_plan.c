@@ -250,11 +250,10 @@ AmStatus trainer_plan_read(TrainerPlan *degrees, Arena *arena, Target target, co
     int64_t batch = micro_batches_limit(plan_context_primary(self.context));
     int64_t shares = (int64_t)self.plan->micro_batches * self.sizes[TRAINER_DATA];
     if (batch % shares != 0)
-        return am_fail(self.error, AM_ERROR_INFEASIBLE, "",
-                       "%s's micro-batches are equal, and %d micro-batches on %d devices do not divide %lld "
-                       "examples",
-                       self.row->trainer, self.plan->micro_batches, self.sizes[TRAINER_DATA],
-                       (long long)batch);
+        return am_fail(
+            self.error, AM_ERROR_INFEASIBLE, "",
+            "%s's micro-batches are equal, and %d micro-batches on %d devices do not divide %lld examples",
+            self.row->trainer, self.plan->micro_batches, self.sizes[TRAINER_DATA], (long long)batch);
     degrees->examples = batch / shares;
     degrees->batch = batch;
     return AM_OK;

@@ -530,11 +530,10 @@ AmStatus pipeline_check_options(const SearchScope *scope, AmError *error) {
         agent_free(agent);
     }
     if (is_agent && scope->limits.evaluations > 0 && scope->limits.evaluations / 4 < LEAST_TABLES)
-        return am_fail(
-            error, AM_ERROR_USAGE, "",
-            "--searcher agent needs --evaluations %d at least: a quarter of them makes the tables that "
-            "it cuts by",
-            4 * LEAST_TABLES);
+        return am_fail(error, AM_ERROR_USAGE, "",
+                       "--searcher agent needs --evaluations %d at least: a quarter of them makes the tables "
+                       "that it cuts by",
+                       4 * LEAST_TABLES);
     if (request->space.mesh || request->constraints.kept)
         return am_fail(
             error, AM_ERROR_USAGE, "",

@@ -198,10 +198,10 @@ static AmStatus check_stage_devices(const Placement *self, Arena *arena, AmError
         }
         for (int32_t d = 0; d < cluster->device_count; d++) left += shared[stage][d] &= allowed[d];
         if (left == 0)
-            return am_fail(error, pin_error(pin), pin_file(pin),
-                           "%s and %s contradict each other: no device is in both, and both scopes are on "
-                           "stage %d",
-                           pin_place(label, first[stage]), pin_label(other, pin), stage);
+            return am_fail(
+                error, pin_error(pin), pin_file(pin),
+                "%s and %s contradict each other: no device is in both, and both scopes are on stage %d",
+                pin_place(label, first[stage]), pin_label(other, pin), stage);
     }
     return AM_OK;
 }
@@ -272,10 +272,10 @@ AmStatus placement_check_order(const Placement *placement, AmError *error) {
         if (!pin || pin == before) continue;
         while (device < placement->cluster->device_count && !placement->devices[i][device]) device++;
         if (before && device == placement->cluster->device_count)
-            return am_fail(error, AM_ERROR_INFEASIBLE, pin_file(pin),
-                           "%s: its devices precede those of %s, whose operators come first (expected no "
-                           "--keep-order)",
-                           pin_place(label, pin), pin_label(other, before));
+            return am_fail(
+                error, AM_ERROR_INFEASIBLE, pin_file(pin),
+                "%s: its devices precede those of %s, whose operators come first (expected no --keep-order)",
+                pin_place(label, pin), pin_label(other, before));
         before = pin;
     }
     return AM_OK;

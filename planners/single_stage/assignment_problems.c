@@ -31,8 +31,7 @@ static AmStatus open_problem(GeneratedProblem *self, const PlanContext *context,
     json_t *messages = json_pack("[[f,f],[f,f]]", rates->message / 100, 0.3, rates->message, 0.95);
     json_t *object = json_pack(
         "{s:s, s:s, s:{s:{s:I, s:f, s:{s:f}, s:f, s:b, s:{s:o,s:o}}}, s:{s:{s:f, s:f, s:O}, s:{s:f, s:f, "
-        "s:o}}, s:s, "
-        "s:[{s:i, s:s, s:i, s:s}]}",
+        "s:o}}, s:s, s:[{s:i, s:s, s:i, s:s}]}",
         "format", "automap-cluster-1", "name", "generated", "device_types", "device", "memory_bytes",
         (json_int_t)rates->bytes, "memory_bytes_per_second", rates->memory, "flops_per_second", "f32",
         rates->flops, "kernel_launch_seconds", rates->launch, "overlaps_communication", rates->overlaps,

@@ -181,8 +181,7 @@ static const char *no_layers_reason(const IrModule *module) {
     for (int32_t i = 0; i < module->instruction_count; i++)
         if (module->instructions[i].opcode == IR_WHILE)
             return "it has no stacked parameters of which a loop takes one row in each trip, as scan does "
-                   "without "
-                   "unroll and without a scan inside";
+                   "without unroll and without a scan inside";
     return "it has no stacked parameters that are read layer by layer";
 }
 

@@ -58,8 +58,7 @@ static AmStatus add_mark(MarkReader *self, const IrInstruction *instruction, con
     if (status == AM_ERROR_USAGE)
         return am_fail(error, AM_ERROR_INPUT, self->module->source,
                        "%s: the scope \"%s\" is no mark (expected %sstage-N, replicate-K, split-K, "
-                       "sharding-S, value-S or "
-                       "devices-D)",
+                       "sharding-S, value-S or devices-D)",
                        instruction->name, text, SCOPES_MARK);
     TRY(status);
     pin.file = self->module->source;

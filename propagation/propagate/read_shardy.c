@@ -145,10 +145,9 @@ AmStatus shardy_read(Hlo__OpSharding **message, Arena *arena, const Hlo__HloModu
     sharding->named_sharding = named;
     ShardyReader reader = {.at = text, .arena = arena};
     if (!named->dim_shardings || !meshes || !read_text(&reader, meshes, named))
-        return am_fail(error, AM_ERROR_INPUT, "",
-                       "xla.sdy.sharding \"%.200s\": expected one sharding over axes of a mesh in "
-                       "xla.sdy.meshes",
-                       text);
+        return am_fail(
+            error, AM_ERROR_INPUT, "",
+            "xla.sdy.sharding \"%.200s\": expected one sharding over axes of a mesh in xla.sdy.meshes", text);
     *message = sharding;
     return AM_OK;
 }

@@ -33,8 +33,7 @@ static int64_t bytes_of(const IrModule *module, const IrInstruction *instruction
 static const char *remedy_of(const IrInstruction *instruction) {
     if (instruction->opcode == IR_WHILE)
         return "a loop is split where it carries one tuple and no other loop calls its body; for random "
-               "numbers "
-               "of JAX, jax.random.key(seed, impl=\"rbg\") makes no loop";
+               "numbers of JAX, jax.random.key(seed, impl=\"rbg\") makes no loop";
     if (instruction->opcode == IR_CUSTOM_CALL || instruction->opcode == IR_UNKNOWN)
         return "operators of HLO in its place can be split";
     return "operators with a rule can be split";

@@ -118,10 +118,10 @@ static AmStatus seed_forward(Seeder *self, AmError *error) {
                            "no stage of the plan has the forward operator %s in its ranges",
                            instruction->name);
         if (last > stage)
-            return am_fail(error, AM_ERROR_INPUT, self->module->source,
-                           "the forward operator %s is on stage %d and takes a value of stage %d, which "
-                           "comes later",
-                           instruction->name, stage, last);
+            return am_fail(
+                error, AM_ERROR_INPUT, self->module->source,
+                "the forward operator %s is on stage %d and takes a value of stage %d, which comes later",
+                instruction->name, stage, last);
         self->at[i] = stage;
     }
     for (int32_t i = 0; i < self->count; i++)

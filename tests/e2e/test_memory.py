@@ -33,14 +33,11 @@ PLANS = [
     ["--cluster", "nominal:4", "--mesh", "data=1", "--space", "pipeline", "--baseline", "even_pipeline",
      "--micro-batches", "4"],
     ["--cluster", "nominal:2", "--mesh", "data=1", "--space", "pipeline", "--baseline", "even_pipeline",
-     "--micro-batches", "8",
-     "--schedule", "gpipe"],
+     "--micro-batches", "8", "--schedule", "gpipe"],
     ["--cluster", "nominal:4", "--mesh", "data=2", "--space", "pipeline", "--baseline", "even_pipeline",
-     "--micro-batches", "4",
-     "--schedule", "zb_h1"],
+     "--micro-batches", "4", "--schedule", "zb_h1"],
     ["--cluster", "nominal:2", "--mesh", "data=1", "--space", "pipeline", "--baseline", "even_pipeline",
-     "--micro-batches", "4",
-     "--schedule", "interleaved_1f1b"],
+     "--micro-batches", "4", "--schedule", "interleaved_1f1b"],
 ]
 STEPS = 20 if FULL else 4
 

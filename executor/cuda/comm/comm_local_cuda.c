@@ -192,10 +192,10 @@ static AmStatus reach_peers(Comm *comm, AmError *error) {
         TRY(cuda_check(cuda.cuDeviceCanAccessPeer(&reaches, own->device, peer->device),
                        "asking for access between GPUs", error));
         if (!reaches)
-            return am_fail(error, AM_ERROR_RUNTIME, "",
-                           "GPU %d cannot read the memory of GPU %d, as local collectives must: "
-                           "use --comm nccl",
-                           own->ordinal, peer->ordinal);
+            return am_fail(
+                error, AM_ERROR_RUNTIME, "",
+                "GPU %d cannot read the memory of GPU %d, as local collectives must: use --comm nccl",
+                own->ordinal, peer->ordinal);
         CUresult result = cuda.cuCtxEnablePeerAccess(peer->context, 0);
         if (result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
             TRY(cuda_check(result, "giving a GPU access to another", error));
