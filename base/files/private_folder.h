@@ -22,7 +22,8 @@ const char *private_folder_make(char *path);
 bool private_folder_cache(char *path, size_t bytes);
 
 /* Reads a regular file of this user, of at most `most` bytes, into *text, which the caller frees. A NUL
- * follows its `*length` bytes. *text is NULL if the file is missing. Returns the reason of a failure, or NULL. */
+ * follows its `*length` bytes. *text is NULL if the file is missing. Returns the reason of a failure, or
+ * NULL. */
 const char *private_file_read(char **text, size_t *length, int folder, const char *name, int64_t most);
 /* Replaces a file as a whole: by a new file that is renamed. Returns 0 or an errno. */
 int private_file_replace(int folder, const char *name, const char *text, size_t length);
