@@ -146,8 +146,8 @@ AmStatus pipeline_price_orders(PipelineCandidates *self, double near, AmError *e
     if (!candidates) return am_fail_memory(error, orders);
     for (int32_t k = 0; k <= orders && orders > 0; k++) {
         PipelineCandidate *from = best_of_order(self, k < orders ? self->orders.models[k] : NULL);
-        if (from && self->best && from->seconds <= near * self->best->seconds)
-            pipeline_list_schedules(candidates, &count, self, from);
+        if (!from || !self->best || from->seconds > near * self->best->seconds) continue;
+        pipeline_list_schedules(candidates, &count, self, from);
         from->is_varied = true;
     }
     return pipeline_price_all(self, candidates, count, error);
