@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "base/hash.h"
 #include "ir/analysis/fold_integer.h"
 #include "ir/dataflow.h"
 #include "ir/layers/layer_values.h"
@@ -191,6 +192,28 @@ static SplitValue *concatenate_stacks(Splitter *self, const IrInstruction *instr
 
 /* ---- one operator for each layer ---- */
 
+/* Returns the scalar that all elements of an array are, or LAYERS_NONE. */
+static int32_t fill_of(const SplitValue *value) {
+    return value->shape->rank == 0 ? value->array : value->fill;
+}
+
+/* Returns the operand that an operator on arrays returns unchanged, as the first trip of a loop does that
+ * adds to zeros; or NULL. */
+static SplitValue *unchanged(const Splitter *self, const IrInstruction *instruction,
+                             SplitValue *const *operands) {
+    SplitValue *same = NULL;
+    if (instruction->opcode == IR_SELECT) {
+        int32_t choice = fill_of(operands[0]);
+        if (choice < 0 || split_instruction(self, choice)->opcode != IR_CONSTANT) return NULL;
+        same = operands[split_is_zero(self, choice) ? 2 : 1];
+    } else if (instruction->opcode == IR_ADD && instruction->shape.type != DTYPE_PRED) {
+        for (int32_t k = 0; k < 2 && !same; k++)
+            if (fill_of(operands[k]) >= 0 && split_is_zero(self, fill_of(operands[k])))
+                same = operands[1 - k];
+    }
+    return same && ir_shape_equal(same->shape, &instruction->shape) ? same : NULL;
+}
+
 static SplitValue *elementwise(Splitter *self, const IrInstruction *instruction,
                                SplitValue *const *operands) {
     int32_t count = instruction->operand_count, fills[3], values[3], last[3] = {-1, -1, -1},
@@ -201,7 +224,7 @@ static SplitValue *elementwise(Splitter *self, const IrInstruction *instruction,
     for (int32_t o = 0; o < count; o++)
         if (operands[o]->shape->rank > 0 && !ir_same_dimensions(operands[o]->shape, &instruction->shape))
             return NULL;
-    if (!has_stack) return NULL;
+    if (!has_stack) return unchanged(self, instruction, operands);
     if (instruction->opcode == IR_COPY) return operands[0];
     SplitValue *stack = split_stack(self, &instruction->shape);
     if (!stack) return NULL;
@@ -284,13 +307,34 @@ static SplitValue *for_each_layer(Splitter *self, const IrInstruction *instructi
     return stack;
 }
 
+/* A broadcast of a constant. */
+typedef struct Repeated {
+    OpenEntry entry; /* by constant and shape */
+    int32_t made;
+} Repeated;
+
+/* Returns a broadcast of a scalar; the same one for equal shapes of one constant. */
+static int32_t repeat(Splitter *self, const IrInstruction *instruction, int32_t scalar) {
+    const IrShape *shape = &instruction->shape;
+    uint64_t key = hash_combine(hash_combine(0, (uint64_t)scalar), (uint64_t)shape->type);
+    for (int32_t d = 0; d < shape->rank; d++) key = hash_combine(key, (uint64_t)shape->dimensions[d]);
+    const Repeated *known = open_table_find(&self->repeated, sizeof *known, key);
+    if (known) {
+        const IrInstruction *made = split_instruction(self, known->made);
+        if (made->operands[0] == scalar && ir_shape_equal(&made->shape, shape)) return known->made;
+    }
+    Repeated repeated = {{.key = key}, split_add_like(self, shape, &scalar, 1, instruction->attributes)};
+    bool is_shared = !self->is_too_large && !self->composer.module->arena.failed &&
+                     split_instruction(self, scalar)->opcode == IR_CONSTANT;
+    if (is_shared) open_table_add(&self->repeated, sizeof repeated, &repeated.entry);
+    return repeated.made;
+}
+
 static SplitValue *broadcast(Splitter *self, const IrInstruction *instruction, SplitValue *operand) {
     const IrAttributes *attributes = instruction->attributes;
     if (operand->shape->rank == 0) {
         int32_t array = split_array(self, operand);
-        SplitValue *value =
-            split_made(self, &instruction->shape,
-                       split_add_like(self, &instruction->shape, &array, 1, instruction->attributes));
+        SplitValue *value = split_made(self, &instruction->shape, repeat(self, instruction, array));
         value->fill = array;
         return value;
     }

@@ -7,6 +7,7 @@
 #ifndef IR_LAYERS_LAYER_VALUES_H
 #define IR_LAYERS_LAYER_VALUES_H
 
+#include "base/open_table.h"
 #include "ir/canonical/compose.h"
 #include "ir/layers/layers.h"
 
@@ -50,9 +51,10 @@ typedef struct Splitter {
     int32_t *computation; /* [computation]: its copy, or LAYERS_NONE; shared by reductions and the like */
     int32_t
         *constant; /* [instruction of `from`]: the constant made of it, shared by all trips, or LAYERS_NONE */
-    int32_t needed_by; /* the instruction of `from` that needed a stack as one array, or LAYERS_NONE */
-    int32_t unrolled;  /* loops */
-    int64_t room;      /* what may still be made: instructions and entries of stacks */
+    OpenTable repeated; /* broadcasts of constants, shared by all layers, as XLA writes unrolled ones */
+    int32_t needed_by;  /* the instruction of `from` that needed a stack as one array, or LAYERS_NONE */
+    int32_t unrolled;   /* loops */
+    int64_t room;       /* what may still be made: instructions and entries of stacks */
     bool is_too_large;
 } Splitter;
 

@@ -587,6 +587,7 @@ static AmStatus split_parameters(IrModule **made, IrLayerMap **map, const char *
         *made = ir_module_new(self->from->source);
         if (!*made) return am_fail_memory(error, (int64_t)sizeof **made);
         self->composer = (IrComposer){.module = *made};
+        self->repeated = (OpenTable){.arena = self->arena};
         self->unrolled = 0;
         self->room = IR_LAYERS_MOST_INSTRUCTIONS * INT64_C(2); /* some are made in vain */
         memset(self->computation, -1, sizeof(int32_t) * (size_t)self->from->computation_count);

@@ -146,7 +146,51 @@ static void test_cases(void **state) {
     }
 }
 
+/* Layers that double their product and add it to a sum, which is zero before the first trip: the layers share
+ * one broadcast of 2, and the first sum is its product. */
+static const char summing[] =
+    "HloModule summing\n"
+    "sum { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT s = f32[] add(a, b) }\n"
+    "body {\n t = (s32[], f32[2,3], f32[4,3,3], f32[2,3]) parameter(0)\n"
+    " i = s32[] get-tuple-element(t), index=0\n x = f32[2,3] get-tuple-element(t), index=1\n"
+    " w = f32[4,3,3] get-tuple-element(t), index=2\n total = f32[2,3] get-tuple-element(t), index=3\n"
+    " z = s32[] constant(0)\n one = s32[] constant(1)\n two = f32[] constant(2)\n"
+    " s = f32[1,3,3] dynamic-slice(w, i, z, z), dynamic_slice_sizes={1,3,3}\n r = f32[3,3] reshape(s)\n"
+    " y = f32[2,3] dot(x, r), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+    " twos = f32[2,3] broadcast(two), dimensions={}\n doubled = f32[2,3] multiply(y, twos)\n"
+    " more = f32[2,3] add(total, doubled)\n next = s32[] add(i, one)\n"
+    " ROOT o = (s32[], f32[2,3], f32[4,3,3], f32[2,3]) tuple(next, y, w, more)\n}\n"
+    "cond {\n t = (s32[], f32[2,3], f32[4,3,3], f32[2,3]) parameter(0)\n"
+    " i = s32[] get-tuple-element(t), index=0\n k = s32[] constant(4)\n"
+    " ROOT go = pred[] compare(i, k), direction=LT\n}\n"
+    "ENTRY main {\n w = f32[4,3,3] parameter(0)\n x = f32[2,3] parameter(1)\n start = s32[] constant(0)\n"
+    " yes = pred[] constant(true)\n z = f32[] constant(0)\n always = pred[2,3] broadcast(yes), "
+    "dimensions={}\n"
+    " zeros = f32[2,3] broadcast(z), dimensions={}\n none = f32[2,3] select(always, zeros, x)\n"
+    " begin = (s32[], f32[2,3], f32[4,3,3], f32[2,3]) tuple(start, x, w, none)\n"
+    " loop = (s32[], f32[2,3], f32[4,3,3], f32[2,3]) while(begin), condition=cond, body=body\n"
+    " all = f32[2,3] get-tuple-element(loop), index=3\n"
+    " loss = f32[] reduce(all, z), dimensions={0,1}, to_apply=sum\n"
+    " square = f32[4,3,3] multiply(w, w)\n new = f32[4,3,3] subtract(w, square)\n"
+    " ROOT out = (f32[4,3,3], f32[]) tuple(new, loss)\n}\n";
+
+static void test_shared(void **state) {
+    (void)state;
+    AmError error = {0};
+    PlanContext *context = NULL, *split = NULL;
+    if (plan_context_parse(&context, "summing.hlo.txt", summing, (int64_t)strlen(summing), &error) != AM_OK)
+        fail_msg("line %d: %s", (int)error.line, error.text);
+    if (plan_context_rewrite(&split, context, (PlanRewrites){.splits_layers = true}, &error) != AM_OK)
+        fail_msg("%s", error.text);
+    assert_int_equal(count_opcode(split->canonical, IR_DOT), 4);
+    assert_int_equal(count_opcode(split->canonical, IR_BROADCAST), 1);
+    assert_int_equal(count_opcode(split->canonical, IR_SELECT), 0);
+    assert_int_equal(count_opcode(split->canonical, IR_ADD),
+                     3 + 1); /* one is in the computation of the loss */
+    plan_context_free(context);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases), cmocka_unit_test(test_shared)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
