@@ -156,16 +156,20 @@ static json_t *attention_to_json(const PlanContext *context) {
     return list;
 }
 
-/* Finds the layers that `search --layers split` would plan one by one. */
+/* Finds the layers that `search --layers split` would plan one by one: those of weights. The words of a
+ * random key become parameters, too, and are no layers. */
 static AmStatus find_layers(InfoLayers *layers, Arena *arena, const PlanContext *context, AmError *error) {
     IrModule *split = NULL;
     IrLayerMap *map;
     *layers = (InfoLayers){0};
     TRY(ir_split_layers(&split, &map, &layers->reason, arena, context->canonical, context->roles, error));
     for (int32_t p = 0; split && p < map->parameter_count; p++) {
-        layers->stacks += map->parameters[p].layer == 0;
-        if (map->parameters[p].layer >= layers->count) layers->count = map->parameters[p].layer + 1;
+        const IrLayerPart *part = &map->parameters[p];
+        bool is_weight = context->roles->parameters[part->original].role == IR_ROLE_WEIGHT;
+        layers->stacks += part->layer == 0;
+        if (is_weight && part->layer >= layers->count) layers->count = part->layer + 1;
     }
+    if (layers->count == 0) layers->stacks = 0;
     ir_module_free(split);
     return AM_OK;
 }

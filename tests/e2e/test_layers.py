@@ -94,6 +94,10 @@ def check_info(folder):
     model = export_integers(folder / "info", False)
     layers = json.loads(automap("info", model, "--json").stdout)["layers"]
     assert layers == {"count": 4, "stacked_parameters": 2, "reason": None}, layers
+    # the two words of a random key are no layers
+    key = SOURCE / "datasets" / "models" / "flax_tiny" / "model.hlo.pb"
+    layers = json.loads(automap("info", key, "--json").stdout)["layers"]
+    assert layers == {"count": 0, "stacked_parameters": 0, "reason": None}, layers
     model = export_integers(folder / "info_sorted", False, is_sorted=True)
     text = automap("info", model).stdout
     line = next(line for line in text.splitlines() if line.startswith("layers"))
