@@ -73,6 +73,23 @@ static void print_times(Text *text, const Summary *self) {
     text_free(&rows);
 }
 
+/* Names the fastest baseline if it is faster than the plan: a search that does not start from baselines
+ * prices them for comparison alone. */
+static void print_faster_baseline(Text *text, const Summary *self) {
+    double fastest = self->plan->plan->predicted_step_seconds;
+    int32_t faster = -1;
+    for (int32_t e = 0; e < BASELINE_COUNT && self->plan->is_searched; e++) {
+        double seconds = self->plan->result.baselines[e].seconds;
+        if (!(seconds > 0 && seconds < fastest)) continue;
+        fastest = seconds;
+        faster = e;
+    }
+    if (faster < 0) return;
+    const char *name = baseline_name((Baseline)faster);
+    text_append(text, "slower  than %s, from which this search did not start: --baseline %s plans that\n",
+                name, name);
+}
+
 /* The need of a device, with its transfer slots, and its memory. */
 typedef struct DeviceMemory {
     const PlanDevicePrediction *device;
@@ -314,6 +331,7 @@ static AmStatus print_summary(Text *text, const Summary *self, bool is_verbose, 
     } else {
         print_times(text, self);
         text_append_string(text, "\n");
+        print_faster_baseline(text, self);
     }
     if (self->plan->measurements) {
         measurements_print(text, self->plan->measurements);

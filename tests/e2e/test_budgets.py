@@ -154,8 +154,23 @@ def check_recomputed(name, cluster, fraction, work):
     assert abs(simulated / found["step_seconds"] - 1) < 1e-6, (simulated, found["step_seconds"])
 
 
+def check_baselines(name, cluster):
+    """Only a plan of random search may be slower than a baseline, and the result names that."""
+    for searcher in ("auto", "dqn", "anneal", "greedy", "exact", "random"):
+        done = automap("search", module(name), "--cluster", cluster, "--searcher", searcher, "--evaluations", 2, "-o",
+                       os.devnull, "--json")  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        priced = {baseline: seconds for baseline, seconds in found["baselines"].items() if seconds is not None}
+        fastest = min(priced, key=priced.get)
+        is_slower = priced[fastest] < found["step_seconds"]
+        assert is_slower == (searcher == "random"), (searcher, found["step_seconds"], priced)
+        assert (f"slower  than {fastest}," in found["summary"]) == is_slower, found["summary"]
+
+
 def main():
     draw = random.Random(int(os.environ.get("AUTOMAP_SEED", "1")))
+    check_baselines("gpt2_tiny", "nominal:4")
     for name, cluster, options in SEARCHES:
         check_monotone(name, cluster, options, draw)
     check_one_plan()
