@@ -19,7 +19,7 @@
 /* The largest number of a module's instructions for which a small round has one-stage plans, whose estimates
  * then take some milliseconds. */
 #define BEGINS_WITH_ONE_STAGE 2000
-/* Evaluations of its one-stage plans on mixed devices, in place of SEARCH_FIRST_STAGE_PLANS. */
+/* Evaluations of its one-stage plans where shares are unequal, in place of SEARCH_FIRST_STAGE_PLANS. */
 #define MIXED_STAGE_PLANS 72
 
 /* ---- one round ---- */
@@ -215,10 +215,10 @@ static bool begins_with_one_stage(const SearchContext *search) {
            search_method_explores(search->scope->searcher);
 }
 
-/* Returns whether the best plan so far has one stage on mixed devices, whose shares take further plans. */
-static bool leads_with_one_stage(const SearchContext *search) {
+/* Returns whether the best plan so far has one stage with unequal shares, which take further plans. */
+static bool leads_with_shares(const SearchContext *search) {
     const Plan *best = search->result->plan;
-    return cluster_is_mixed(search->cluster) && best && best->stage_count == 1;
+    return best && best->stage_count == 1 && !mesh_has_equal_shares(&best->stages[0].mesh);
 }
 
 /* Returns whether the policy has the rest of the first round, with the number of stages as its choice. */
@@ -238,7 +238,7 @@ static AmStatus run_phases(Phases *self, AmError *error) {
         Phase phase = phase_at(self, k);
         bool is_done = self->policy_continues || !begins_with_one_stage(search);
         if (phase.kind == PHASE_ONE_STAGE && is_done) continue;
-        if (phase.kind == PHASE_ONE_STAGE && leads_with_one_stage(search)) phase.size = MIXED_STAGE_PLANS;
+        if (phase.kind == PHASE_ONE_STAGE && leads_with_shares(search)) phase.size = MIXED_STAGE_PLANS;
         if (phase.kind == PHASE_RESTARTS)
             TRY(search_add_restarts(search->result, search, phase.size,
                                     search->scope->seed + (uint64_t)phase.number * SEARCH_SEED_STEP, error));
