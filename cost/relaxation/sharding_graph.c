@@ -71,7 +71,7 @@ static void list_options(GraphBuilder *self, int32_t i, int32_t axis) {
     if (axis < self->graph->reshards->axis_count) {
         for (int32_t k = split_options->first_factor[i]; k < split_options->first_factor[i + 1]; k++) {
             const SplitOption *choice = &split_options->factors[k];
-            bool may_split = choice->size >= self->graph->reshards->sizes[axis] && choice->place <= INT8_MAX;
+            bool may_split = choice->size >= self->graph->reshards->sizes[axis];
             for (int32_t o = 0; o < count; o++) may_split &= options[o].factor != (int8_t)choice->place;
             if (may_split && count < MOST_OPTIONS - SHARDING_GRAPH_MOST_CARRYING)
                 options[count++] = (ShardingGraphOption){.factor = (int8_t)choice->place};

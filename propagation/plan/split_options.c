@@ -49,10 +49,12 @@ static void add_options(SplitOption *split_options, int32_t *made, const Classes
     for (int32_t k = classes->first_blocks[choice.class_index];
          may_have_blocks && k < classes->first_blocks[choice.class_index + 1]; k++) {
         const ClassBlocks *inside = &classes->blocks[k];
-        if (choice.size != inside->size) continue;
-        if (split_options)
-            split_options[*made] =
-                (SplitOption){choice.size, inside->class_index, choice.place, inside->blocks};
+        if (choice.size != inside->size || inside->blocks > SPLIT_OPTION_MOST_BLOCKS) continue;
+        if (split_options) {
+            split_options[*made] = choice;
+            split_options[*made].class_index = inside->class_index;
+            split_options[*made].blocks = (uint32_t)inside->blocks;
+        }
         ++*made;
     }
 }
@@ -64,7 +66,8 @@ static void add_dimensions(SplitOption *split_options, int32_t *made, const Rule
     for (int32_t d = 0; d < shape->rank; d++) {
         int32_t class = classes_of(classes, rules, i, d);
         if (class < 0 || shape->dimensions[d] == 0) continue;
-        add_options(split_options, made, classes, (SplitOption){shape->dimensions[d], class, d, 1}, true);
+        add_options(split_options, made, classes, (SplitOption){shape->dimensions[d], class, (uint32_t)d, 1},
+                    true);
     }
 }
 
@@ -84,7 +87,7 @@ static void add_factors(SplitOption *split_options, int32_t *made, const Rules *
         int32_t class = classes_of_factor(classes, i, f);
         if (!factor_may_split(factor)) continue;
         if (class < 0 || factor->size == 0) continue;
-        add_options(split_options, made, classes, (SplitOption){factor->size, class, f, 1},
+        add_options(split_options, made, classes, (SplitOption){factor->size, class, (uint32_t)f, 1},
                     may_have_blocks(&rules->module->instructions[i], factor));
     }
 }

@@ -16,9 +16,11 @@
 typedef struct SplitOption {
     int64_t size; /* > 0 */
     int32_t class_index;
-    int32_t place;  /* the dimension, or the factor */
-    int32_t blocks; /* 1, or the class is in each of so many blocks of it */
+    uint32_t place : 7;   /* the dimension, or the factor; at most INT8_MAX */
+    uint32_t blocks : 25; /* 1, or the class is in each of so many blocks of it */
 } SplitOption;
+
+#define SPLIT_OPTION_MOST_BLOCKS ((1 << 25) - 1)
 
 /* An array that a loop starts at zero and only adds to, or likewise takes the
  * greatest of: it may stay partial until the loop is over, and is then reduced once
