@@ -211,9 +211,11 @@ static AmStatus price_baselines(double *seconds, DeviceSearch *self, int32_t cho
     return am_pass_error(status, &refusal, error);
 }
 
-/* Finds the choice with the fastest baselines, where a limit of evaluations may end before the trials. */
+/* Finds the choice with the fastest baselines, where a limit of evaluations may end before the trials. It
+ * must be clearly faster than the first one, whose search loses its part. */
 static AmStatus find_favourite(DeviceSearch *self, AmError *error) {
     enum { LEAST_PART = 8 /* evaluations */ };
+    const double clearly = 0.92;
     double least = INFINITY;
     bool is_wanted = self->budget.has_cap && self->scope->purpose == PURPOSE_RESULT &&
                      !self->request->explores_prices && !has_pins(self) && !self->request->method.no_seeds &&
@@ -222,7 +224,7 @@ static AmStatus find_favourite(DeviceSearch *self, AmError *error) {
         double seconds;
         TRY(price_baselines(&seconds, self, k, error));
         if (seconds >= least) continue;
-        least = seconds;
+        least = k == 0 ? clearly * seconds : seconds;
         self->favourite = k;
     }
     return AM_OK;

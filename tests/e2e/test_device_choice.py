@@ -92,6 +92,10 @@ def check_small_limit(work):
         assert found["evaluations"] <= limit, found["evaluations"]
         assert found["step_seconds"] <= 1.001 * fast["step_seconds"], (
             f"{limit}: {found['step_seconds']} on {devices}, A100 alone {fast['step_seconds']}")
+    # Baselines of three devices are 7 % faster here than those of four: the pipelines of four need the evaluations.
+    device_orders.write_cluster(cluster, [("V100", 1), ("P100", 1), ("T4", 1), ("A100", 1)])
+    few, many = (search("gpt2_tiny", cluster, plan, "--evaluations", limit)[0]["step_seconds"] for limit in (100, 150))
+    assert few <= 1.01 * many, (few, many)
 
 
 def check_mistakes(work):
