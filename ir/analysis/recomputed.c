@@ -12,10 +12,9 @@
  * slice has the class of the stacked value. The backward loop over layers therefore repeats the
  * forward loop's work on the same layer.
  *
- * A connected group of repeated values counts as recomputation if one of them is a product, a sum or
- * another costly operator that mixes elements, or is named as rematted. Derivatives repeat operators
- * of single elements by themselves: that of the exact gelu computes exp(-x^2) again, as its erfc
- * does. Such a group is not recomputation.
+ * A connected group of repeated values counts as recomputation if one of them is worth storing (a
+ * product, a sum, an expensive function) or is named as rematted. A square or a comparison of
+ * indices that a derivative computes again is not recomputation.
  *
  * Factors of derivatives computed from recomputed values repeat no forward instruction: they are
  * backward, as without recomputation. A collision of hashes causes a wrong phase and no other
@@ -327,7 +326,6 @@ static void find_costly(const IrFlowGraph *graph, bool *is_repeated, int32_t *gr
         const IrInstruction *instruction = &graph->module->instructions[i];
         Dtype type = instruction->shape.type;
         bool is_costly = ir_opcode_has(instruction->opcode, FACT_COSTLY) &&
-                         !ir_is_elementwise(instruction->opcode) &&
                          (dtype_is_floating(type) || dtype_is_complex(type)); /* rather stored */
         if (is_repeated[i] && (is_costly || strstr(instruction->op_name, "rematted_computation")))
             is_worth[union_find_root(groups, i)] = true;
