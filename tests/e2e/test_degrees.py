@@ -47,7 +47,8 @@ REFUSED = [
     ("--stages 4 --evaluations 20 --pin layers/0=value(model,-,-)", 4, 'pin "layers/0=value(model,-,-)": jit(step)'),
     ("--stages 2 --evaluations 20 --pin layers/0/mlp_in/kernel=-,model --pin layers/0/mlp_out/kernel=-,model", 4,
      'takes all pins (expected stages between them, or more --evaluations); on data=1,model=2: pin "layers/0'),
-    ("--evaluations 20 --pin layers/0=split(3)", 4, 'pin "layers/0=split(3)": no axis of the mesh has 3 devices'),
+    ("--evaluations 20 --pin layers/0=split(3)", 4,
+     'on data=1,model=3: pin "layers/0=split(3)": no linkage group of strict rules splits weights of this scope'),
 ]
 
 
