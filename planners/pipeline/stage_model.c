@@ -206,7 +206,7 @@ static void list_tensors(StageModel *self) {
     }
     if (most > 1) add_tensor(self, 1);
     for (int32_t k = 0; k < pins->count; k++) {
-        int32_t number = pin_kind(&pins->pins[k]) == PIN_SPLIT ? pin_number(&pins->pins[k]) : 0;
+        int32_t number = pin_split_number(&pins->pins[k]);
         if (number > 0 && number < most) add_tensor(self, number);
     }
     for (int32_t tensor = 2; tensor < most; tensor *= 2) add_tensor(self, tensor);

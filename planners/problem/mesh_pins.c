@@ -217,7 +217,7 @@ static bool names_single_axis(const PinSet *set, const Mesh *mesh) {
 /* Returns whether each split(K) of the set has an axis of K devices. */
 static bool has_numbers(const PinSet *set, const Mesh *mesh) {
     for (int32_t k = 0; k < set->count; k++) {
-        int32_t number = pin_kind(&set->pins[k]) == PIN_SPLIT ? pin_number(&set->pins[k]) : 0;
+        int32_t number = pin_split_number(&set->pins[k]);
         bool has_axis = number < 2;
         for (int32_t a = 0; a < mesh->axis_count; a++) has_axis |= mesh->axes[a].size == number;
         if (!has_axis) return false;

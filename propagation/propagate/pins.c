@@ -74,6 +74,11 @@ int32_t pin_number(const PropagationPin *pin) {
     return number <= PIN_MOST_NUMBER ? number : -1;
 }
 
+int32_t pin_split_number(const PropagationPin *pin) {
+    int32_t number = pin_kind(pin) == PIN_SPLIT ? pin_number(pin) : 0;
+    return number > 0 ? number : 0;
+}
+
 /* Refuses an unknown word before a parenthesis. */
 static AmStatus fail_word(const PropagationPin *pin, AmError *error) {
     const char *names[COUNT(words)];

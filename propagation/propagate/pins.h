@@ -48,6 +48,8 @@ AmStatus pin_error(const PropagationPin *pin);
 const char *pin_argument(char *buffer, const PropagationPin *pin);
 /* Returns the number in parentheses, or -1. */
 int32_t pin_number(const PropagationPin *pin);
+/* Returns K of split(K); 0 for split(AXIS) and other pins. */
+int32_t pin_split_number(const PropagationPin *pin);
 
 /* Reads "-,model" as a state on a mesh, and its rank. AM_ERROR_USAGE. */
 AmStatus propagation_parse_sharding(SbpState *state, int32_t *rank, const Mesh *mesh, const char *text,
