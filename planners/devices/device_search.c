@@ -149,12 +149,23 @@ static bool is_first_cut(const DeviceSearch *self) {
            search_evaluations_for(scope->searcher, plan_context_count(self->primary));
 }
 
+/* Searches a choice, whose cluster is `part`, and takes its evaluations from the budget. No plan is no error.
+ */
+static AmStatus search_within_budget(SearchResult *found, DeviceSearch *self, int32_t choice,
+                                     const Cluster *part, const SearchScope *scope, AmError *error) {
+    AmError refusal = {0};
+    AmStatus status = search_choice(found, self, choice, part, scope, &refusal);
+    budget_return(&self->budget, found->evaluations, false);
+    if (status != AM_OK) found->plan = NULL;
+    if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;
+    return am_pass_error(status, &refusal, error);
+}
+
 /* Searches a choice, whose cluster is `part`, with at most `evaluations` (0: the default budget). */
 static AmStatus try_part(DeviceSearch *self, int32_t choice, const Cluster *part, int64_t evaluations,
                          AmError *error) {
     SearchScope scope = *self->scope;
     SearchResult found = {0};
-    AmError refusal = {0};
     scope.skip_bound = evaluations == TRIAL || evaluations == BASELINES_ALONE;
     if (evaluations == TRIAL && cluster_is_mixed(part) && search_spans_stages(&scope))
         evaluations += UNEVEN_SHARES_TRIED; /* of baselines, before all else */
@@ -166,12 +177,10 @@ static AmStatus try_part(DeviceSearch *self, int32_t choice, const Cluster *part
         allow_default(&scope, self);
     }
     search_limit_seconds(&scope, &self->budget.stop);
-    AmStatus status = search_choice(&found, self, choice, part, &scope, &refusal);
-    budget_return(&self->budget, found.evaluations, false);
-    if (status == AM_OK) take_if_better(self, choice, &found);
+    AmStatus status = search_within_budget(&found, self, choice, part, &scope, error);
+    take_if_better(self, choice, &found);
     if (isnan(self->seconds[choice])) self->seconds[choice] = INFINITY;
-    if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;
-    return am_pass_error(status, &refusal, error);
+    return status;
 }
 
 static AmStatus try_choice(DeviceSearch *self, int32_t choice, int64_t evaluations, AmError *error) {
@@ -196,19 +205,16 @@ static AmStatus find_bound(DeviceSearch *self, int32_t choice, const Cluster *pa
 static AmStatus price_baselines(double *seconds, DeviceSearch *self, int32_t choice, AmError *error) {
     SearchScope scope = *self->scope;
     SearchResult found = {0};
-    AmError refusal = {0};
     Cluster *part;
     scope.limits.evaluations = BASELINES_ALONE;
     scope.limits.is_default = false;
     scope.skip_bound = scope.finishes_later = true;
     search_limit_seconds(&scope, &self->budget.stop);
     TRY(make_part(&part, self, choice, error));
-    AmStatus status = search_choice(&found, self, choice, part, &scope, &refusal);
+    AmStatus status = search_within_budget(&found, self, choice, part, &scope, error);
     cluster_free(part);
-    budget_return(&self->budget, found.evaluations, false);
-    *seconds = status == AM_OK && found.plan ? found.plan->predicted_step_seconds : INFINITY;
-    if (status == AM_OK || status == AM_ERROR_INFEASIBLE || status == AM_INTERRUPTED) return AM_OK;
-    return am_pass_error(status, &refusal, error);
+    *seconds = found.plan ? found.plan->predicted_step_seconds : INFINITY;
+    return status;
 }
 
 /* Finds the choice with the fastest baselines, where a limit of evaluations may end before the trials. It
